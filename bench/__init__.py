@@ -13,3 +13,6 @@
 
 ``bench/run`` is the entry; each suite is a package here that lists its cases.
 """
+
+# Threads are chosen before anything loads oslo.service.
+from diffcache_openstack.runtime import threading_backend  # noqa: F401

@@ -38,12 +38,17 @@ function configure_diffcache_host_key {
     local key=$DIFFCACHE_CONF_DIR/$role-$host.key
     iniset "$file" messaging key_file "$key"
     iniset "$file" messaging authority_file "$DIFFCACHE_AUTHORITY_FILE"
-    if [[ ! -e $key ]]; then
-        "$DIFFCACHE_BIN_DIR/diffcache-manage" host-key create \
-            --authority-key "$DIFFCACHE_AUTHORITY_KEY_FILE" \
-            --authority "$DIFFCACHE_AUTHORITY_FILE" \
-            --role "$role" --site "$site" "$host" "$key"
-    fi
+    create_diffcache_host_key "$host" "$role" "$site" "$key"
+}
+
+# create_diffcache_host_key HOST ROLE SITE FILE: once.
+function create_diffcache_host_key {
+    local host=$1 role=$2 site=$3 key=$4
+    [[ ! -e $key ]] || return 0
+    "$DIFFCACHE_BIN_DIR/diffcache-manage" host-key create \
+        --authority-key "$DIFFCACHE_AUTHORITY_KEY_FILE" \
+        --authority "$DIFFCACHE_AUTHORITY_FILE" \
+        --role "$role" --site "$site" "$host" "$key"
 }
 
 # check_diffcache_keys: stop early on a node that needs copies of keys.
@@ -97,12 +102,11 @@ function export_diffcache_compiler {
         export CARGO=${CARGO:-/usr/bin/cargo-1.85}
         export RUSTC=${RUSTC:-/usr/bin/rustc-1.85}
     fi
-    # For TEMPEST_PLUGINS, which tox installs without other variables.
-    export TOX_TESTENV_PASSENV="${TOX_TESTENV_PASSENV:-} CARGO RUSTC"
 }
 
 function install_diffcache {
     export_diffcache_compiler
+    setup_develop "$DIFFCACHE_DIR/plugins"
     setup_develop -bindep=compile "$DIFFCACHE_DIR"
     sudo install -d -o "$STACK_USER" "$DIFFCACHE_CONF_DIR" \
         "$DIFFCACHE_DATA_DIR"
@@ -145,6 +149,8 @@ function configure_diffcache_controller {
     iniset "$DIFFCACHE_CONF" api bind_port "$DIFFCACHE_SERVICE_PORT"
     configure_keystone_authtoken_middleware "$DIFFCACHE_CONF" diffcache
     iniset_diffcache_user "$DIFFCACHE_CONF" nova nova
+    ! is_service_enabled cinder \
+        || iniset_diffcache_user "$DIFFCACHE_CONF" cinder cinder
     configure_diffcache_host_key "$DIFFCACHE_CONF" "$LOCAL_HOSTNAME" controller
 }
 
@@ -235,6 +241,7 @@ function configure_diffcache_host {
         compute "$DIFFCACHE_SITE"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
     iniset "$DIFFCACHE_AGENT_CONF" agent glance_socket "$DIFFCACHE_GLANCE_SOCKET"
+    iniset "$DIFFCACHE_AGENT_CONF" agent cinder_socket "$DIFFCACHE_CINDER_SOCKET"
     iniset "$DIFFCACHE_AGENT_CONF" agent nova_user "$STACK_USER"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
         "$NOVA_INSTANCES_PATH"
@@ -308,6 +315,30 @@ function configure_nova_for_diffcache {
     fi
 }
 
+# configure_cinder_for_diffcache: types are checked, and all backends have hosts
+# hold the volumes that Cinder reads.
+function configure_cinder_for_diffcache {
+    local key=$DIFFCACHE_CONF_DIR/cinder-$LOCAL_HOSTNAME.key
+    local ours=diffcache_openstack.cinder.driver.load backend driver
+    create_diffcache_host_key "$LOCAL_HOSTNAME" cinder default "$key"
+    configure_diffcache_hook "$CINDER_CONF" "$DIFFCACHE_CINDER_SOCKET"
+    iniset "$CINDER_CONF" diffcache key_file "$key"
+    iniset "$CINDER_CONF" diffcache authority_file "$DIFFCACHE_AUTHORITY_FILE"
+    for backend in ${CINDER_ENABLED_BACKENDS//,/ }; do
+        backend=${backend#*:}
+        driver=$(iniget "$CINDER_CONF" "$backend" volume_driver)
+        if [ -n "$driver" ] && [ "$driver" != "$ours" ]; then
+            iniset "$CINDER_CONF" "$backend" diffcache_backend_driver "$driver"
+            iniset "$CINDER_CONF" "$backend" volume_driver "$ours"
+        fi
+    done
+    # By the agent of its node.
+    if is_service_enabled c-bak && is_service_enabled diffcache-agent; then
+        iniset "$CINDER_CONF" DEFAULT backup_driver \
+            diffcache_openstack.cinder.backup.VersionStoreDriver
+    fi
+}
+
 # configure_horizon_for_diffcache: its static files are collected later.
 function configure_horizon_for_diffcache {
     [ -n "$DIFFCACHE_HORIZON_PANELS" ] || return 0
@@ -329,6 +360,8 @@ function configure_diffcache {
     ! is_service_enabled nova || configure_nova_for_diffcache
     ! is_service_enabled cinder ||
         configure_diffcache_notifications "$CINDER_CONF"
+    ! is_service_enabled cinder || [ "$DIFFCACHE_CINDER" != True ] ||
+        configure_cinder_for_diffcache
     ! is_service_enabled horizon || configure_horizon_for_diffcache
 }
 
@@ -408,7 +441,7 @@ function cleanup_diffcache {
         "$DIFFCACHE_SSD_CACHE_DROPINS"
     [[ ! -f $DIFFCACHE_SSD_CACHE_DEVICE ]] \
         || sudo rm -f "$DIFFCACHE_SSD_CACHE_DEVICE"
-    sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,*.egg-info} \
+    sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,{,plugins/}*.egg-info} \
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
     [ -z "$DIFFCACHE_HORIZON_PANELS" ] \
         || rm -f "$DIFFCACHE_HORIZON_PANELS"/_[0-9]*_image_cache_*.py

@@ -10,9 +10,3 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 """DiffCache for OpenStack."""
-
-from oslo_service import backend
-
-# oslo.messaging loads oslo.service, which falls back to eventlet unless a
-# backend was registered before. A process that has chosen one keeps it.
-backend.register_backend_default_hook(lambda: backend.BackendType.THREADING)

@@ -28,6 +28,7 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import replan
+from diffcache_openstack.placement import ways
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +145,8 @@ class Gdsf(Lfu):
 
 
 CACHES = {'LRU': Lru, 'LFU': Lfu, 'GDSF': Gdsf}
+# Moves weigh more than in a site: the results count their seconds in full.
+_TERMS = replan.Terms(horizon_s=86400.0, move_weight=0.1, least_saving=0.01)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,19 +180,19 @@ def with_cache(replay: Replay, name: str) -> Result:
             for other, cache in enumerate(caches)
             if instance.sites[other] == instance.sites[column]
         )
-        far_s = instances.fetch_seconds(size, float(links.repo[column]))
+        far_s = ways.fetch_seconds(size, float(links.repo[column]))
         if request.template in caches[column]:
             link = links.local
         else:
             link = links.peer if near else links.repo
-        taken.append(instances.fetch_seconds(size, float(link[column])))
+        taken.append(ways.fetch_seconds(size, float(link[column])))
         caches[column].request(request.template, sizes[request.template],
                                far_s)
     return _result(replay, name, taken)
 
 
 def planned(replay: Replay, name: str, model: demand.Model = demand.Model(),
-            terms: replan.Terms = replan.Terms(), **options) -> Result:
+            terms: replan.Terms = _TERMS, **options) -> Result:
     """Serve the trace from placements planned every epoch from its past.
 
     What a plan moves is there from its epoch's start, and counted in full.

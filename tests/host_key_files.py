@@ -44,7 +44,7 @@ class Keys:
         """Write the key of a host to a file."""
         host_keys.create_host_key(
             self.pair, host_keys.Subject(
-                host, role, None if role == host_keys.CONTROLLER else site),
+                host, role, None if role in host_keys.WITHOUT_SITE else site),
             path, 30)
 
     def key(self, role: str, host: str) -> host_keys.HostKey:

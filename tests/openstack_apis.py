@@ -154,7 +154,8 @@ class Cloud(fixtures.Fixture):
                 f'{self.url}/identity/v3')})
         self.logins += 1
         token = ksa_fixture.V3Token()
-        for kind, path in (('compute', 'compute/v2.1'), ('image', 'image')):
+        for kind, path in (('compute', 'compute/v2.1'), ('image', 'image'),
+                           ('block-storage', 'volume/v3')):
             token.add_service(kind).add_standard_endpoints(
                 internal=f'{self.url}/{path}')
         return Answer(201, token, {'X-Subject-Token': TOKEN})

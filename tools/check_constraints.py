@@ -10,7 +10,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Check that constraints.txt pins what the requirement files name.
+"""Check that constraint files pin what the requirement files name.
+
+constraints.txt is for the tests, and tools/openstack.d/series has one file for
+each series of OpenStack.
 
 Usage: check_constraints.py
 
@@ -27,11 +30,18 @@ from packaging import requirements
 from packaging import utils
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
-FILES = ('requirements.txt', 'test-requirements.txt',
+FILES = ('requirements.txt', 'plugins/requirements.txt',
+         'test-requirements.txt',
          'lint-requirements.txt', 'doc/requirements.txt',
-         'dashboard-requirements.txt',
+         'plugins/dashboard-requirements.txt',
+         'plugins/graphs-requirements.txt',
          'tests/unit/dashboard/requirements.txt', 'release-requirements.txt',
-         'tracing-requirements.txt')
+         'plugins/tracing-requirements.txt')
+
+
+SERIES = TREE / 'tools/openstack.d/series'
+OPENSTACK = ('tools/openstack.d/requirements.txt',
+             'plugins/requirements.txt')
 
 
 def read(text: str) -> typing.Iterator[requirements.Requirement]:
@@ -59,32 +69,38 @@ def pins(text: str) -> dict[str, str]:
     return pinned
 
 
-def problems(text: str, pinned: dict[str, str]) -> typing.Iterator[str]:
+def problems(text: str, pinned: dict[str, str],
+             where: str = 'constraints.txt') -> typing.Iterator[str]:
     """Find what is wrong with one requirement file.
 
     :param text: the file's content
     :param pinned: what :func:`pins` returned
+    :param where: the file that pins them
     """
     for requirement in read(text):
         version = pinned.get(utils.canonicalize_name(requirement.name))
         if version is None:
-            yield f'{requirement}: not in constraints.txt'
+            yield f'{requirement}: not in {where}'
         elif version not in requirement.specifier:
-            yield f'{requirement}: constraints.txt has {version}'
+            yield f'{requirement}: {where} has {version}'
 
 
 def main() -> int:
     """Print the findings in all requirement files; the exit code."""
     status = 0
-    try:
-        pinned = pins((TREE / 'constraints.txt').read_text())
-    except ValueError as error:
-        print(f'constraints.txt: {error}')
-        return 1
-    for name in FILES:
-        for problem in problems((TREE / name).read_text(), pinned):
-            print(f'{name}: {problem}')
-            status = 1
+    for path, names in ((TREE / 'constraints.txt', FILES),
+                        *((path, OPENSTACK)
+                          for path in sorted(SERIES.glob('*.txt')))):
+        try:
+            pinned = pins(path.read_text())
+        except ValueError as error:
+            print(f'{path.name}: {error}')
+            return 1
+        for name in names:
+            for problem in problems((TREE / name).read_text(), pinned,
+                                    path.name):
+                print(f'{name}: {problem}')
+                status = 1
     return status
 
 

@@ -85,6 +85,7 @@ PROGRAMS = {
     'rsync': 'rsync',
     'sfdisk': 'fdisk',
     'ssh-keygen': 'openssh-client',
+    'strace': 'strace',
     'syslinux': 'syslinux',
     'tc': 'iproute2',
     'virsh': 'libvirt-clients',

@@ -29,6 +29,10 @@ SOURCE = 'pyproject.toml'
 # Where each file has it: the second group of each match is the version.
 PLACES = {
     SOURCE: r'(?m)^(\[project\]\n(?:[^\[].*\n)*?version = ")(.*)(")',
+    'plugins/pyproject.toml':
+        r'(?m)^(\[project\]\n(?:[^\[].*\n)*?version = ")(.*)(")',
+    'plugins-requirements.txt':
+        r'(?m)^(diffcache-openstack-plugins==)(\S+)( )',
     'native/Cargo.toml':
         r'(?m)^(\[workspace\.package\]\n(?:[^\[].*\n)*?version = ")(.*)(")',
     'native/Cargo.lock': r'(?m)^(name = "diffcache-.*"\nversion = ")(.*)(")',
@@ -37,6 +41,8 @@ PLACES = {
     'native/fuzz/Cargo.lock':
         r'(?m)^(name = "diffcache-.*"\nversion = ")(.*)(")',
     'debian/changelog': r'\A(diffcache \()(.*)(\) )',
+    'plugins/debian/changelog':
+        r'\A(diffcache-openstack-plugins \()(.*)(\) )',
 }
 # What Python, Cargo and Debian write alike.
 VERSION = re.compile(r'\d+\.\d+\.\d+')

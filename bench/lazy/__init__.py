@@ -72,8 +72,9 @@ CASES = (
                          ' first run in which two hosts are killed',
                          choices=MODES, many=True, quick=('first', 'later'),
                          selects=True),
-            cases.Option('fan_outs', (-1,), 'values of [lazy] fan_out; -1: the'
-                         ' default', many=True),
+            cases.Option('fan_outs', (-1,), 'requests that a host answers at a'
+                         ' time until it refers others; -1: as usual',
+                         many=True),
             cases.Option('rounds', 1, 'of each mode'),
             cases.Option('image', None, 'the image that was recorded, instead'
                          ' of random bytes', kind=pathlib.Path)), root=True),

@@ -17,6 +17,7 @@ import pathlib
 import random
 
 from diffcache_openstack.blocks import file_map
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.prefetch import scenarios
 
 CHUNK = 256 << 10
@@ -128,7 +129,7 @@ def make(boot: Boot, count: int, setting: str, seed: int,
 
 def profile(rows: list) -> str:
     """Return a profile as diffcached reads it."""
-    return json.dumps({'chunk': CHUNK, 'profile': rows})
+    return json.dumps(profile_files.document(CHUNK, rows))
 
 
 def carried(profile, seed, chunks):

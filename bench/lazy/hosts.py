@@ -29,7 +29,7 @@ from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 
 WAN_BYTES_PER_S, WAN_SECONDS, LAN_BYTES_PER_S = 12.5e6, 0.02, 25e6
 KEY = bytes(range(32))
@@ -70,7 +70,7 @@ class Host:
                     raise
                 time.sleep(0.05)
         self.path = status['path']
-        self.plane.attach(view.Key(view.TEMPLATES, image),
+        self.plane.attach(views.Key(views.IMAGES, image),
                           pathlib.Path(status['data_path']).parent)
 
     def open(self, reads) -> None:
@@ -138,14 +138,14 @@ class Repository:
         self.plane = native_plane.DataPlane(
             folder / 'repository', 'repository', '127.0.0.1:0', KEY,
             key_name='site', rate=WAN_BYTES_PER_S, latency=WAN_SECONDS)
-        self.path = folder / 'repository' / 'templates' / self.image
+        self.path = folder / 'repository' / 'images' / self.image
         image.rename(self.path)
         self.wanted = {'manifest': str(manifest), 'wait': 60,
                        'sources': [{'peer': self.plane.url, 'wan': True}]}
 
     def sent(self) -> int:
         """Return the bytes that have left it."""
-        return self.plane.stats()['sent']['templates']
+        return self.plane.stats()['sent']['images']
 
     @contextlib.contextmanager
     def hosts(self, count: int, **settings

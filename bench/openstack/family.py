@@ -72,7 +72,7 @@ class Bench:
         if self._stage.mode.suite:
             self._trial.run(
                 *self._trial.processes.enter('centre'),
-                self._trial.where.program('diffcache-manage'),
+                self._trial.where.suite_program('diffcache-manage'),
                 '--config-file',
                 self._trial.where.etc / 'diffcache/conductor.conf',
                 'plan', 'create', suite.SITE)

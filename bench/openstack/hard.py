@@ -116,7 +116,7 @@ class Rig:
             known = agent.status()['hosts']
             for name, host in self._places:
                 content = agent.image(self._images[name])['content_id']
-                if ['templates', content] not in known.get(host, []):
+                if ['images', content] not in known.get(host, []):
                     return False
         return True
 

@@ -29,7 +29,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
 
@@ -62,7 +62,7 @@ def _solve(run: runs.Run, name: str, case, **options) -> dict:
     """Solve, check what the solver claims, and return its figures."""
     def solve() -> dict:
         with processes.spending() as spent:
-            solution = base.load(name).solve(case, **options)
+            solution = solving.load(name).solve(case, **options)
         _check(case, solution, options.get('hops', 1))
         return {'cost': solution.cost_s, 'gap': solution.gap,
                 'proved': bool(solution.proved_optimal), 'cpu_s': spent.cpu_s}
@@ -269,7 +269,7 @@ def _by_objectives(run: runs.Run, case) -> list[list[float]]:
 
     def find(priced, _terms, seconds):
         if id(priced) not in known:
-            known[id(priced)] = base.load('auto').solve(
+            known[id(priced)] = solving.load('auto').solve(
                 priced, time_limit=seconds)
         return known[id(priced)]
 

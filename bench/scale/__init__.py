@@ -28,8 +28,6 @@ CASES = (
     cases.Case('pairs', 'Which patches of many small images are created, and'
                ' at what cost.', 'pairs:pairs', (*_PAGE, 'contributor/rpc'), (
                    _IMAGES, _FAMILY,
-                   cases.Option('nearest', 8, 'bases for which patches are'
-                                ' worthwhile'),
                    cases.Option('limit', 10 ** 9, 'stop after so many'
                                 ' patches'),
                    cases.Option('seed', 1, 'of the images'))),
@@ -47,7 +45,7 @@ CASES = (
                                 quick=20.0),
                    cases.Option('seconds', 30.0, 'of the measurement',
                                 quick=1.0),
-                   cases.Option('templates', 10_000, 'images', quick=200),
+                   cases.Option('images', 10_000, 'images', quick=200),
                    cases.Option('hosts', 100, 'hosts', quick=3),
                    cases.Option('workers', 2 * (os.cpu_count() or 1),
                                 'processes', quick=1),

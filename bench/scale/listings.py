@@ -11,7 +11,7 @@
 #    under the License.
 """How fast the API lists, at a fixed rate of requests.
 
-A MariaDB of its own is filled with templates and hosts. Worker processes of
+A MariaDB of its own is filled with images and hosts. Worker processes of
 the API listen on one port; tokens are answered in process, as after a hit in
 the token cache. A process of its own sends requests at the times that the rate
 says, whether or not earlier ones were answered, and counts from those times.
@@ -42,7 +42,7 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from testing import mariadb
 from testing import server as servers
 from testing import tokens
@@ -56,30 +56,30 @@ def content(number: int) -> str:
     return f'{number:064x}'
 
 
-def fill(conf, templates: int, hosts: int) -> None:
+def fill(conf, images: int, hosts: int) -> None:
     """Fill the database with images and hosts."""
     migration.upgrade(conf)
     database = engine.Database(conf)
-    when = objects_base.now()
+    when = versioned.now()
     with database.engine.begin() as connection:
         connection.execute(sa.insert(models.Site), [
             {'name': f'site-{n}', 'map_generation': 1, 'plan_generation': 0}
             for n in range(5)])
-        connection.execute(sa.insert(models.Template), [
+        connection.execute(sa.insert(models.Image), [
             {'id': f'{n:08x}-0000-4000-8000-000000000000',
              'name': f'image-{n}', 'content_id': content(n), 'size': 10 ** 9,
              'data_size': 10 ** 9, 'created_at': when, 'disk_format': 'qcow2',
              'file_size': 10 ** 9, 'visibility': 'public', 'status': 'active',
              'form_size': 0, 'owner': tokens.PROJECT,
              'family': f'{n // 10 * 10:08x}-0000-4000-8000-000000000000'}
-            for n in range(templates)])
+            for n in range(images)])
         connection.execute(sa.insert(models.Host), [
             {'id': n + 1, 'name': f'host-{n:03d}', 'site': f'site-{n % 5}',
              'role': 'compute', 'capacity': 10 ** 11, 'alive': True,
              'plan_generation': 0, 'seen_at': when} for n in range(hosts)])
         connection.execute(sa.insert(models.Holding), [
-            {'host_id': n + 1, 'kind': 'templates',
-             'object_id': content((n * 97 + k * 31) % templates),
+            {'host_id': n + 1, 'kind': 'images',
+             'object_id': content((n * 97 + k * 31) % images),
              'bytes': 10 ** 9} for n in range(hosts) for k in range(HELD)])
         # As the server does by itself after a while.
         names = ', '.join(
@@ -161,13 +161,13 @@ def ask(connection: http.client.HTTPConnection, path: str) -> bool:
         return False
 
 
-def paths(templates: int) -> collections.abc.Iterator[str]:
+def paths(images: int) -> collections.abc.Iterator[str]:
     """Yield the paths to request, endlessly."""
     while True:
-        for n in range(0, templates, 997):
+        for n in range(0, images, 997):
             marker = f'{n:08x}-0000-4000-8000-000000000000'
-            yield f'/v1/templates?limit=100&marker={marker}'
-            yield '/v1/templates'
+            yield f'/v1/images?limit=100&marker={marker}'
+            yield '/v1/images'
             yield '/v1/hosts'
 
 
@@ -212,9 +212,9 @@ class Sender:
             self.seconds.append(time.monotonic() - due)
 
 
-def load(port: int, rate: float, seconds: float, templates: int, pipe) -> None:
+def load(port: int, rate: float, seconds: float, images: int, pipe) -> None:
     """Send at a rate; write the figures to the pipe."""
-    sender, wanted = Sender(port), paths(templates)
+    sender, wanted = Sender(port), paths(images)
     begin, cpu = time.monotonic(), time.process_time()
     for number in range(int(rate * seconds)):
         due = begin + number / rate
@@ -231,11 +231,11 @@ def load(port: int, rate: float, seconds: float, templates: int, pipe) -> None:
         'load, CPU ms': 1000 * (time.process_time() - cpu) / len(took)})
 
 
-def send(port: int, rate: float, seconds: float, templates: int) -> dict:
+def send(port: int, rate: float, seconds: float, images: int) -> dict:
     """Send from a process of its own; return its figures."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(
-        target=load, args=(port, rate, seconds, templates, theirs))
+        target=load, args=(port, rate, seconds, images, theirs))
     process.start()
     found = ours.recv()
     process.join()
@@ -262,20 +262,20 @@ def measure(run: runs.Run) -> dict[str, float]:
         f'[api]\nbind_port = {port}\nworkers = {options.workers}\n'
         f'threads = {options.threads}\n[keystone_authtoken]\n'
         'www_authenticate_uri = http://keystone.example\n')
-    fill(opts.new_config(['--config-file', str(path)]), options.templates,
+    fill(opts.new_config(['--config-file', str(path)]), options.images,
          options.hosts)
     pid = int((database.directory / 'pid').read_text())
     with contextlib.ExitStack() as stack:
         start = start_uwsgi if options.server == 'uwsgi' else start_own
         workers = start(stack, path, port, options)
-        send(port, 50, 3, options.templates)
+        send(port, 50, 3, options.images)
 
         def counters() -> tuple[float, ...]:
             return (queries(database),
                     1000 * processes.cpu_seconds(*workers),
                     1000 * processes.cpu_seconds(pid))
         before = counters()
-        found = send(port, options.rate, options.seconds, options.templates)
+        found = send(port, options.rate, options.seconds, options.images)
         each = [(last - first) / found['requests']
                 for first, last in zip(before, counters())]
     return found | dict(zip(('queries of a request', 'API, CPU ms',

@@ -36,8 +36,8 @@ from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.sites import map_changes
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import fingerprints
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import maps as site_maps
 
@@ -75,7 +75,7 @@ class Site:
         return f'{self._random.getrandbits(256):064x}'
 
     def _fill(self, session, images: int, family: int, hosts: int) -> None:
-        now = objects_base.now()
+        now = versioned.now()
         for name, site, role in [(_HUB, 'centre', objects.REPOSITORY)] + [
                 (f'host-{number}', _SITE, objects.COMPUTE)
                 for number in range(hosts)]:
@@ -83,7 +83,7 @@ class Site:
                 name=name, site=site, role=role, url=f'https://{name}:9192'),
                 now)
         contents = [self._hash() for _ in range(images)]
-        session.execute(sa.insert(models.Template), [
+        session.execute(sa.insert(models.Image), [
             {'id': f'{number:08x}-0000-4000-8000-000000000000',
              'name': f'Image {number}', 'content_id': content,
              'size': 10 ** 10, 'data_size': 10 ** 9, 'created_at': now,
@@ -103,12 +103,12 @@ class Site:
         session.execute(sa.insert(models.Patch), patches)
         self._pairs = [(base, content) for base in contents[:2]
                        for content in contents[family:]]
-        self._hold(session, _HUB, [(objects.TEMPLATES, each)
+        self._hold(session, _HUB, [(objects.IMAGES, each)
                                    for each in contents]
                    + [(objects.PATCHES, patch['id']) for patch in patches])
         for number in range(hosts):
             self._hold(session, f'host-{number}', [
-                (objects.TEMPLATES, each)
+                (objects.IMAGES, each)
                 for each in self._random.sample(contents, 8)])
 
     def _hold(self, session, host: str, held: list[tuple[str, str]]) -> None:
@@ -126,13 +126,13 @@ class Site:
         patch = objects.Patch(id=self._hash(), base=base, target=target,
                               size=10 ** 7)
         self.held += 1
-        self.database.write(catalogue.put_patch, patch, objects_base.now())
+        self.database.write(catalogue.put_patch, patch, versioned.now())
         return functools.partial(
             self.database.write, held_rows.change_holdings, _HUB,
             held_rows.HoldingsDelta(
                 [objects.Holding(kind=objects.PATCHES, id=patch.id,
                                  bytes=1000)], [], self.held,
-                1000 * self.held), objects_base.now())
+                1000 * self.held), versioned.now())
 
 
 def size_of(message: object) -> int:
@@ -175,15 +175,15 @@ class Follower:
 def compare(site: Site) -> dict[str, object]:
     """Compare a repository's images and patches with the catalogue."""
     with processes.spending() as repository:
-        images = {template.id: fingerprints.of_template(template)
-                  for template in site.database.read(
-                      catalogue.known_templates)}
+        images = {image.id: fingerprints.of_image(image)
+                  for image in site.database.read(
+                      catalogue.known_images)}
         patches = site.database.read(catalogue.list_patches)
         size = size_of([[name, *hashes] for name, hashes in images.items()])
         size += size_of([[patch.id, patch.base, patch.target]
                          for patch in patches])
     with processes.spending() as conductor:
-        site.database.read(catalogue.find_unregistered_templates, images,
+        site.database.read(catalogue.find_unregistered_images, images,
                            lambda session, known: False)
         site.database.read(catalogue.find_unregistered_patches, patches)
     return {'comparing images, patches': f'{len(images)}, {len(patches)}',

@@ -36,30 +36,29 @@ from bench.harness import runs
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
-from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
-from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
+from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.sites import maps
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 _BLOCK = 4096
 _BLOCKS = 48
 _CHANGED = 3
 _HUB = 'hub'
 _ARGUMENTS = {
-    'register_template': ('template',), 'register_patch': ('patch',),
+    'register_image': ('image',), 'register_patch': ('patch',),
     'register_host': ('host',), 'report_holdings': ('host', 'holdings'),
-    'patch_work': ('host', 'terms', 'nearest', 'creations'),
+    'patch_work': ('host', 'terms', 'creations'),
     'report_sketches': ('host', 'sketches'),
     'report_pairs': ('host', 'terms', 'pairs'),
 }
@@ -77,9 +76,9 @@ class Conductor:
         self._manager = agents.ConductorManager(
             self.database, maps.Maps(conf, self.database), None,
             types.SimpleNamespace(maps_changed=lambda changed: None),
-            image_records.Verifier(signatures.Security()), None,
+            signatures.Security(), None,
             types.SimpleNamespace(check=lambda host: None))
-        self._wire = objects_base.Serializer()
+        self._wire = versioned.Serializer()
         self._context = contexts.RequestContext.for_service('bench')
         self.forget()
         sa.event.listen(self.database.engine, 'before_cursor_execute',
@@ -125,7 +124,7 @@ class Images:
     """An agent's repository that knows the conductor, and its images."""
 
     def __init__(self, directory: pathlib.Path, conductor: Conductor,
-                 limits: pair_choice.PatchLimits, may_run) -> None:
+                 may_run) -> None:
         held = holdings.Holdings(directory / 'objects', None,
                                  inspector.NativeInspector(),
                                  lambda kind, object_id: 0)
@@ -136,7 +135,7 @@ class Images:
             image_tools.ImageTools(),
             conductor_catalogue.ConductorCatalogue(conductor, None, _HUB,
                                                    None),
-            catalogue.PatchOptions(3, limits, may_run, 60))
+            catalogue.PatchOptions(3, 0.5, may_run, 60))
 
     def register(self, sizes: list[int], seed: int) -> list[list[str]]:
         """Register families in turn; return the contents of each."""
@@ -168,20 +167,20 @@ def watch(repository, made: dict) -> None:
     repository.make_patch = noted
 
 
-def nearest_bases(family: list[str], nearest: int) -> dict[str, list[str]]:
+def nearest_bases(family: list[str]) -> dict[str, list[str]]:
     """Return the bases of each image whose patches are worthwhile."""
     return {target: [family[other] for other in sorted(
         (other for other in range(len(family)) if other != place),
-        key=lambda other: abs(other - place))[:nearest]]
+        key=lambda other: abs(other - place))[:patch_pairs.NEAREST]]
         for place, target in enumerate(family)}
 
 
-def summarize(families: list[list[str]], made: dict, nearest: int,
-              started: float) -> dict[str, object]:
+def summarize(families: list[list[str]], made: dict, started: float
+              ) -> dict[str, object]:
     """Return which of the worthwhile patches were created, and when."""
     wanted, first_at, bare = set(), [], 0
     for family in families:
-        for target, bases in nearest_bases(family, nearest).items():
+        for target, bases in nearest_bases(family).items():
             pairs = [(base, target) for base in bases]
             wanted.update(pairs)
             place = family.index(target)
@@ -210,12 +209,11 @@ def measure(run: runs.Run) -> dict:
     conductor.call('register_host', host=objects.Host(
         name=_HUB, site='centre', role=objects.REPOSITORY))
     images = Images(run.work / 'repository', conductor,
-                    pair_choice.PatchLimits(0.5, options.nearest),
                     lambda: len(made) < options.limit)
     with processes.spending() as registering:
         families = images.register(sizes, options.seed)
     conductor.call('report_holdings', host=_HUB, holdings=[
-        objects.Holding(kind=views.TEMPLATES, id=content,
+        objects.Holding(kind=views.IMAGES, id=content,
                         bytes=_BLOCK * _BLOCKS)
         for family in families for content in family])
     conductor.forget()
@@ -227,7 +225,7 @@ def measure(run: runs.Run) -> dict:
     return {
         'summary': {
             'registering, CPU s of both': f'{registering.cpu_s:.1f}',
-            **summarize(families, made, options.nearest, started),
+            **summarize(families, made, started),
             'all patches, CPU s of both': f'{spent:.0f}',
             'statements of each call': f'{conductor.queries / calls:.1f}',
             'statements of each patch':

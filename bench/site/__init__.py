@@ -52,6 +52,12 @@ CASES = (
                             'patches on request', 'claims'), 'parts',
                    many=True, selects=True, quick=('compression',))),
                ('qemu-img',)),
+    cases.Case('held', 'An image that the host holds, from the request to the'
+               ' file, beside cp; --work decides the filesystem.',
+               'held:held', _PAGE, (
+                   cases.Option('sizes', (234, 2000), 'MB of the images',
+                                many=True, quick=(4,)),
+                   cases.Option('rounds', 9, 'rounds', quick=1))),
     cases.Case('speed', 'A transfer by the data plane, with and without TLS,'
                ' beside sendfile and cp.', 'data_plane:speed', _PLANE, (
                    cases.Option('size', 1024, 'MB of the image', quick=4),

@@ -35,7 +35,7 @@ from bench.harness import tables
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 
 KEY = bytes(range(32))
 BUFFER = 1 << 20
@@ -100,7 +100,7 @@ def fetch(plane: native_plane.DataPlane, url: str, kind: str, image: str,
     """Bring an object from a server."""
     source = orders.HostSource(orders.Host('server', url), link)
     delivery = plane.deliver(orders.Order(
-        view.Key(kind, image), dest, (source,), manifest, durable=False),
+        views.Key(kind, image), dest, (source,), manifest, durable=False),
         plane.new_handle())
     if delivery.source is None:
         raise delivery.failures[-1].error
@@ -115,7 +115,7 @@ class Held:
     def __init__(self, root: pathlib.Path, source: pathlib.Path | None,
                  size: int = 0) -> None:
         """Copy an image, or write one of random bytes."""
-        for kind in view.KINDS:
+        for kind in views.KINDS:
             (root / kind).mkdir(parents=True)
         path, manifest = root / 'image', root / 'manifest'
         if source is None:
@@ -127,8 +127,8 @@ class Held:
             processes.copy(source, path)
         self.id = _native.manifest_create(str(path),
                                           str(manifest))['content_id']
-        self.path = path.rename(root / view.TEMPLATES / self.id)
-        self.manifest = manifest.rename(root / view.MANIFESTS / self.id)
+        self.path = path.rename(root / views.IMAGES / self.id)
+        self.manifest = manifest.rename(root / views.MANIFESTS / self.id)
         self.size = self.path.stat().st_size
 
 
@@ -158,7 +158,7 @@ def read_object(url: str, image: str) -> None:
     """Read an object without a key, and forget it."""
     where = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(where.hostname, where.port)
-    connection.request('GET', f'/v1/objects/templates/{image}')
+    connection.request('GET', f'/v1/objects/images/{image}')
     response, buffer = connection.getresponse(), bytearray(BUFFER)
     while response.readinto(buffer):
         pass
@@ -209,7 +209,7 @@ def speed(run: runs.Run) -> None:
     """Compare a transfer by the data plane with what it is made of."""
     root, dest = run.work / 'server', run.work / 'output'
     held = Held(root, None, run.options.size * 10**6)
-    os.link(held.path, root / view.PATCHES / held.id)
+    os.link(held.path, root / views.PATCHES / held.id)
     with contextlib.ExitStack() as stack:
         ways = {}
         for mode, name in (
@@ -225,8 +225,8 @@ def speed(run: runs.Run) -> None:
                               ('TLS', make_certificate(run.work))):
             url, pid = stack.enter_context(serving(serve_plane, root, options))
             plane = stack.enter_context(client(run.work / name, **options))
-            for kind, manifest in ((view.TEMPLATES, held.manifest),
-                                   (view.PATCHES, None)):
+            for kind, manifest in ((views.IMAGES, held.manifest),
+                                   (views.PATCHES, None)):
                 ways[f'{name}, {kind}, verified and written'] = (
                     lambda url=url, pid=pid, plane=plane, kind=kind,
                     manifest=manifest: costs(lambda: fetch(
@@ -245,8 +245,8 @@ def speed(run: runs.Run) -> None:
                  f'{1e3 / cipher:.2f}'))
     run.table('One transfer', ('What', 'MB/s', 'Of bare sendfile',
                                'CPU s/GB'), rows)
-    added = (cpu['TLS, templates, verified and written']
-             - cpu['data plane, templates, verified and written'])
+    added = (cpu['TLS, images, verified and written']
+             - cpu['data plane, images, verified and written'])
     run.table('TLS', ('Added, CPU s/GB', 'Encrypting and decrypting at least',
                       'Ratio'), [(f'{added:.2f}', f'{2e3 / cipher:.2f}',
                                   f'{added * cipher / 2e3:.1f}')])
@@ -271,7 +271,7 @@ def shaping(run: runs.Run) -> None:
             for thread in threads:
                 thread.join()
             seconds = time.monotonic() - began
-            return {'rate': plane.stats()['sent']['templates'] / seconds}
+            return {'rate': plane.stats()['sent']['images'] / seconds}
 
     rows = []
     for rate in (2.5e6, 20e6, 125e6):
@@ -294,14 +294,14 @@ def frames(run: runs.Run) -> None:
         with serving(serve_plane, root, {'rate': rate}) as (url, pid), \
                 client(run.work, compress_below=below) as plane:
             def transfer() -> None:
-                fetch(plane, url, view.TEMPLATES, held.id, dest,
+                fetch(plane, url, views.IMAGES, held.id, dest,
                       held.manifest)
             # The first transfer measures the network.
             transfer()
-            before = plane.stats()['received']['templates']
+            before = plane.stats()['received']['images']
             found = costs(transfer, pid)
             return found | {
-                'bytes': plane.stats()['received']['templates'] - before}
+                'bytes': plane.stats()['received']['images'] - before}
 
     rows = []
     for network, rate in (('100 Mbit/s', 12.5e6), ('no limit', None)):
@@ -338,7 +338,7 @@ def wan(run: runs.Run) -> None:
             watcher = threading.Thread(target=watch, daemon=True)
             watcher.start()
             found = costs(lambda: fetch(
-                plane, url, view.TEMPLATES, held.id, dest, held.manifest,
+                plane, url, views.IMAGES, held.id, dest, held.manifest,
                 orders.Link.WAN), pid)
             watcher.join()
             sent = received()

@@ -33,14 +33,15 @@ from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.embedded import published
-from diffcache_openstack.embedded import site as sites
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.embedded import sites
+from diffcache_openstack.sites import views
+from testing import closed_windows
 
 LAN = 10000.0
 HOSTS = ('host-1', 'host-2')
 NAMES = ('base', 'next', 'other')
 _NAMESPACE = uuid.UUID('0a6f7f5e-7d0f-4f0e-8f5b-54f3d3a1c001')
-_KEPT = ('images', 'objects/templates', 'objects/manifests',
+_KEPT = ('images', 'objects/images', 'objects/manifests',
          'objects/compressed')
 
 
@@ -174,7 +175,7 @@ class Rig:
         """Wait until all hosts know what each has been served."""
         views_of = [agent.site_map for agent in self._site.hosts.values()]
         self._site.wait(lambda: all(
-            views.Key(views.TEMPLATES, self.images[name].content_id)
+            views.Key(views.IMAGES, self.images[name].content_id)
             in view.current().holdings(host)
             for host, name in self._served for view in views_of),
             60, 'the site map')
@@ -230,8 +231,8 @@ class NoPatchesRig(Rig):
     """A site whose repository has created no patches yet."""
 
     kept = _KEPT
-    # The thread that creates them waits for an idle machine.
-    options = {('repository', 'max_load'): 1e-9}
+    # The thread that creates them waits for another day.
+    options = {('repository', 'windows'): [closed_windows.window()]}
 
     def _prepare(self) -> None:
         self._site.make_patches()

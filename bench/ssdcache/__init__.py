@@ -54,6 +54,9 @@ CASES = (
                ' and qemu-storage-daemon.', 'served:servers',
                (*_PAGE, 'admin/ssd-cache'), _ROUNDS,
                ('fio', 'nbdkit', 'qemu-storage-daemon')),
+    cases.Case('neighbour', 'Cached reads of a volume while another one is'
+               ' attached, detached, resized, trimmed, or hangs.',
+               'neighbour:neighbour', _PAGE, _ROUNDS, ('nbdkit',)),
     cases.Case('large', 'Memory, restart and detach of a full cache of 16'
                ' GiB.', 'served:large', _PAGE, (
                    cases.Option('blocks', 4 << 20, 'of the cache',

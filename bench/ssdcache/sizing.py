@@ -191,7 +191,7 @@ def sizing(run: runs.Run) -> None:
 
 def decisions(run: runs.Run) -> None:
     """Decide as agents do."""
-    policy, rows = base.load('sla'), []
+    policy, rows = base.load('latency'), []
     for count in run.options.volumes:
         for name, kind in KINDS.items():
             found = volumes(

@@ -26,6 +26,7 @@ from bench.harness import cases
 
 PROGRAMS = ('diffcache', 'diffcache-auto', 'diffcache-quick', 'diffcache-raw',
             'restic', 'borg', 'borg-defaults', 'qcow2-external', 'cinder')
+BACKUPS = ('version-store', 'restic', 'cinder-zlib', 'cinder-zstd')
 _PAGE = ('reference/version-benchmark',)
 _CHAIN = cases.Option('chain', None, 'folder of the states v01.raw and on',
                       kind=pathlib.Path)
@@ -38,6 +39,13 @@ CASES = (
                'programs:chain', _PAGE, (_CHAIN, _PROGRAMS, cases.Option(
                    'restore_all', False, 'restore each version')),
                ('qemu-img', 'qemu-io')),
+    cases.Case('backups', 'Daily backups of a volume, by drivers of'
+               ' cinder-backup and by restic.', 'backups:backups', _PAGE, (
+                   _CHAIN, cases.Option(
+                       'programs', BACKUPS, 'programs to measure', many=True,
+                       selects=True, choices=BACKUPS,
+                       quick=('version-store',)), cases.Option(
+                           'restore_all', False, 'restore each version'))),
     cases.Case('servers', 'Servers with the same upgrades, saved to one place'
                ' as far as a program has one.', 'programs:servers', _PAGE,
                (_CHAIN, _PROGRAMS, cases.Option('servers', 3, 'servers',
@@ -51,6 +59,15 @@ CASES = (
                    cases.Option('written', 2048, 'MiB written in a row',
                                 quick=32)),
                ('qemu-img', 'qemu-system-x86_64')),
+    cases.Case('growth', 'Listing, saving and restoring a small disk in'
+               ' stores of several sizes.', 'growth:growth', _PAGE, (
+                   cases.Option('gib', (1.0, 10.0, 100.0), 'GiB of other'
+                                ' blocks in the store', many=True,
+                                selects=True, quick=(0.0625, 0.125)),)),
+    cases.Case('sampling', 'Blocks that are stored again since copies are'
+               ' searched by samples.', 'sampling:sampling', _PAGE, (
+                   cases.Option('mib', 512, 'MiB of a disk at first',
+                                quick=4),)),
     cases.Case('hundred', 'A hundred versions of one disk: is the newest as'
                ' quick to restore as the oldest?', 'paper:hundred', _PAGE, (
                    cases.Option('disk', None, 'raw disk to start from',

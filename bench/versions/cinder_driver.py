@@ -11,7 +11,7 @@
 #    under the License.
 """Cinder's own backup driver for files, without Cinder's services.
 
-Usage: cinder_driver.py DIRECTORY backup|restore NUMBER DISK
+Usage: cinder_driver.py DIRECTORY COMPRESSION backup|restore NUMBER DISK
 
 Run by the Python of an environment that has the package cinder. The driver is
 Cinder's (chunked, posix) with objects of 32 MiB and its other options as they
@@ -81,8 +81,10 @@ class Backup:
 
 def driver(directory):
     """Return Cinder's driver, with the calls of the database that it makes."""
+    compression = sys.argv[2]
     cfg.CONF([], project='cinder', default_config_files=[])
     cfg.CONF.set_override('backup_file_size', 32 << 20)
+    cfg.CONF.set_override('backup_compression_algorithm', compression)
     cfg.CONF.set_override('backup_enable_progress_timer', False)
     size = json.loads((directory / 'size.json').read_text())
     with mock.patch('cinder.db.api.dispose_engine'):
@@ -117,7 +119,7 @@ def restore(directory, number, disk):
 
 def main():
     """Run the command line."""
-    directory, what, number, disk = sys.argv[1:]
+    directory, _compression, what, number, disk = sys.argv[1:]
     place = pathlib.Path(directory)
     (place / 'repo').mkdir(exist_ok=True)
     objects.register_all()

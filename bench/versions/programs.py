@@ -265,11 +265,13 @@ class Cinder(Program):
     """Cinder's chunked backup driver: a full backup, then increments."""
 
     shares = False
+    compression = 'zlib'
 
     def __init__(self, work: pathlib.Path) -> None:
         super().__init__(work)
         environment = work.with_name('cinder-environment')
-        self.command = [environment / 'bin/python', DRIVER, work]
+        self.command = [environment / 'bin/python', DRIVER, work,
+                        self.compression]
         if not environment.exists():
             processes.run(sys.executable, '-m', 'venv', environment)
             processes.run(environment / 'bin/python', '-m', 'pip', 'install',
@@ -290,11 +292,14 @@ PROGRAMS = {'diffcache': DiffCache, 'diffcache-auto': DiffCacheAuto,
             'qcow2-external': Overlays, 'cinder': Cinder}
 
 
-def installed(run: runs.Run) -> list[str]:
+Programs = collections.abc.Mapping[str, type[Program]]
+
+
+def installed(run: runs.Run, known: Programs = PROGRAMS) -> list[str]:
     """Return the chosen programs that are there."""
     found, missing = [], []
     for name in run.options.programs:
-        needs = PROGRAMS[name].needs
+        needs = known[name].needs
         (found if needs is None or shutil.which(needs) else missing).append(
             name)
     if missing:
@@ -316,12 +321,13 @@ def total(saves: list[dict], field: str) -> float:
     return sum(each[field] for each in saves)
 
 
-def measure(run: runs.Run, name: str, states: list[pathlib.Path]) -> dict:
+def measure(run: runs.Run, name: str, states: list[pathlib.Path],
+            known: Programs = PROGRAMS) -> dict:
     """Measure all saves, some restores and further functions of a program.
 
     :raises BenchError: what was restored is not what was saved
     """
-    program = PROGRAMS[name](run.work / name)
+    program = known[name](run.work / name)
     saves = []
     for number, state in enumerate(states):
         saves.append(save(program, number,

@@ -32,15 +32,16 @@ from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_moves
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.common.telemetry import metrics
+from diffcache_openstack.agent.state import scrub
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.runtime import metrics
+from diffcache_openstack.sites import views
 
 PREFIX = 'diffcache'
 # Of requests, as objects.Request has them.
 _WAYS = ('local', 'peer', 'build', 'repository', 'none')
 # Seconds: from a copy on the same disk to a large image over a thin link.
-_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 # Reasons of fallbacks come from other processes; more than this are "other".
 _MOST_REASONS = 50
 _OTHER = 'other'
@@ -79,14 +80,14 @@ class RequestMetrics:
                  ' was brought, so that another one was used.')))
 
     def observe(self, request: objects.Request,
-                template: views.TemplateRef) -> None:
+                image: views.ImageRef) -> None:
         """Count one request that ended, well or not."""
         self._seconds.labels(request.way).observe(request.seconds)
         self._wan.inc(request.wan_bytes)
         self._lan.inc(request.lan_bytes)
         self._fallbacks.inc(request.fallbacks)
         if request.error is None:
-            self._whole.inc(template.wire_size)
+            self._whole.inc(image.wire_size)
 
 
 class HostCollector(registries.Collector):
@@ -210,6 +211,41 @@ class HostCollector(registries.Collector):
             found.counter('repository_failures', 'Transfers from the'
                           ' repository that failed.', each['failures'],
                           repository=name)
+
+
+class ScrubCollector(registries.Collector):
+    """Reads what the scrub of stored objects found.
+
+    :param reader: of this host
+    """
+
+    def __init__(self, reader: scrub.Scrub) -> None:
+        self._scrub = reader
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found, report = metrics.Families(PREFIX), self._scrub.report()
+        found.gauge('scrub_rate_bytes_per_second', 'Most bytes per second that'
+                    ' the scrub may read.', report['rate'])
+        found.gauge('scrub_needed_bytes_per_second', 'What it takes to read'
+                    ' all objects in their period.', report['needed_rate'])
+        found.gauge('scrub_unread_objects', 'Objects that are read before they'
+                    ' are used: it is not known whether they are right.',
+                    report['unread'])
+        found.gauge('scrub_overdue_bytes', 'Bytes of objects that were not'
+                    ' read in their period.', report['overdue_bytes'])
+        found.counter('scrub_read_bytes', 'Bytes that the scrub read.',
+                      report['read_bytes'])
+        found.counter('scrub_damaged_objects', 'Objects that the scrub found'
+                      ' damaged.', report['damaged'])
+        found.gauge('damaged_delivered_objects', 'Objects that were found'
+                    ' damaged after they were delivered, and whose list was'
+                    ' not removed yet.', len(report['damages']))
+        return found
 
 
 class MoveCollector(registries.Collector):

@@ -31,14 +31,14 @@ from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_reports
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_api
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class ConductorLink:
                                         _holdings(held))
 
     def _report_borrowed(self) -> None:
-        """Report templates that are borrowed, also those that are held."""
+        """Report images that are borrowed, also those that are held."""
         borrowed = self._host.held.borrowed.sizes()
         due = self._borrowed_at + REPEAT_HOLDINGS * self._interval
         if borrowed == self._reported_borrowed and time.monotonic() < due:

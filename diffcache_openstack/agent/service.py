@@ -69,6 +69,7 @@ from diffcache_openstack.agent.local import local_api
 from diffcache_openstack.agent.local import local_images
 from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.agent.local import version_delivery
+from diffcache_openstack.agent.local import volume_api
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import common_content
@@ -78,7 +79,6 @@ from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
-from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import epoch_timer
 from diffcache_openstack.agent.ssdcache import volume_moves
@@ -90,15 +90,14 @@ from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
+from diffcache_openstack.agent.state import scrub
 from diffcache_openstack.agent.state import withdrawal
 from diffcache_openstack.agent.versions import version_service
 from diffcache_openstack.blocks import image_tools
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
-from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.common import threads
 from diffcache_openstack.common import time_windows
@@ -108,8 +107,10 @@ from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.sites import view as views
-from diffcache_openstack.ssdcache.engines import ssdcached
+from diffcache_openstack.runtime import metrics
+from diffcache_openstack.runtime import service
+from diffcache_openstack.sites import views
+from diffcache_openstack.ssdcache import ssdcached
 
 LOG = log.getLogger(__name__)
 
@@ -121,6 +122,9 @@ WILDCARDS = ('0.0.0.0', '[::]')  # nosec B104
 # Bytes of recipes, which build an image's file from its content. They are
 # small beside their images; the least recently used are deleted.
 _RECIPES_CAPACITY = 10 ** 9
+# Exchanges of what servers read for each heartbeat: hosts that boot at the
+# same time learn from each other while they boot.
+_EXCHANGES = 3
 
 
 class Agent(service.Service):
@@ -199,6 +203,10 @@ class Agent(service.Service):
             image_records.Verifier(self._bus.security))
         self.host = host_state.HostState(self.name, self.held, self.site_map,
                                          self._withdrawal())
+        self._scrub = scrub.Scrub(
+            self.held, scrub.Schedule(self.conf.agent.scrub_days,
+                                      self.conf.agent.scrub_rate),
+            self._replace_damaged)
         self._build_images()
         if self.conf.agent.role == REPOSITORY:
             self.repository = self._open_repository()
@@ -271,7 +279,8 @@ class Agent(service.Service):
         self.status = host_status.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
-            {'patches_requested': self._patch_requests.counts,
+            {'scrub': self._scrub.report,
+             'patches_requested': self._patch_requests.counts,
              'arriving_bases': self._arrivals.counts,
              'new_images': self._new_images.counts,
              'build_modes': self.server.modes.report,
@@ -364,7 +373,8 @@ class Agent(service.Service):
         return lazy_learning.LazyLearning(
             self.name, diffcached.Diffcached(options.socket), self._servers,
             conductor_lazy_api.LazyAPI(self._bus, self.conf),
-            self._state / 'profiles', options.learn_interval)
+            self._state / 'profiles',
+            self.conf.agent.heartbeat_interval / _EXCHANGES)
 
     def _new_metrics(self) -> metrics.MetricsServer | None:
         """Return the server of metrics; None if none is configured."""
@@ -376,6 +386,7 @@ class Agent(service.Service):
         registry.register(agent_metrics.HostCollector(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self._usage, self._patch_requests.counts))
+        registry.register(agent_metrics.ScrubCollector(self._scrub))
         if self._moves is not None:
             registry.register(agent_metrics.MoveCollector(self._moves))
         if self._volumes is not None:
@@ -387,6 +398,11 @@ class Agent(service.Service):
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)
+
+    def _replace_damaged(self) -> None:
+        """Have an object fetched again that the scrub found damaged."""
+        self.host.report_due.set()
+        self.filler.wake()
 
     def _problems(self) -> list[str]:
         """Return why this host can serve no image; nothing if it can."""
@@ -461,7 +477,8 @@ class Agent(service.Service):
         held = holdings.Holdings(
             self._state / 'objects', capacity, inspector.NativeInspector(),
             self.plane.readers,
-            self._borrowed or borrowed_files.NothingBorrowed())
+            self._borrowed or borrowed_files.NothingBorrowed(),
+            self.conf.agent.always_verify)
         held.scan()
         return held
 
@@ -488,12 +505,8 @@ class Agent(service.Service):
                 self._clients.conductor, self._clients.context, self.name,
                 self._bus.security.key),
             catalogue.PatchOptions(
-                conf.patch_level,
-                pair_choice.PatchLimits(conf.max_patch_ratio,
-                                        conf.nearest_bases),
-                functools.partial(_may_make_patches,
-                                  time_windows.Windows(conf.windows),
-                                  conf.max_load),
+                conf.patch_level, conf.max_patch_ratio,
+                time_windows.Windows(conf.windows).open_now,
                 conf.scan_interval))
 
     def _open_compressing(self, repository: catalogue.Repository
@@ -542,6 +555,7 @@ class Agent(service.Service):
     # -- starting
 
     def _start_parts(self) -> None:
+        self._run_until_stopped(self._scrub)
         if self._borrowing is not None:
             self._run_until_stopped(self._borrowing)
         self._follow_site_map()
@@ -583,6 +597,11 @@ class Agent(service.Service):
                 pathlib.Path(conf.glance_socket), local_server.Access(
                     'glance_socket', conf.glance_socket_group),
                 tracing.traced(self._local_api.for_glance)))
+        if conf.cinder_socket:
+            self._run_until_stopped(local_server.LocalServer(
+                pathlib.Path(conf.cinder_socket), local_server.Access(
+                    'cinder_socket', conf.cinder_socket_group),
+                tracing.traced(volume_api.VolumeApi(self.versions))))
 
     def _follow_site_map(self) -> None:
         """Apply each new site map, and the stored one of the last run.
@@ -602,7 +621,7 @@ class Agent(service.Service):
         if self._learning is not None:
             self._learning.forget({
                 each.content_id
-                for each in self.site_map.current().templates})
+                for each in self.site_map.current().images})
 
     def _run_until_stopped(self, part: typing.Any) -> None:
         """Start a part that has the methods start and stop."""
@@ -652,12 +671,6 @@ class Agent(service.Service):
                 server.wait()
 
         threads.end('rpc-stop', stop)
-
-
-def _may_make_patches(hours: time_windows.Windows, max_load: float) -> bool:
-    """Return whether the time and the machine's load allow a patch."""
-    load = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return hours.open_now() and not 0 < max_load < load
 
 
 def _announce(images: catalogue.Repository) -> None:

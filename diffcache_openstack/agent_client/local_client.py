@@ -433,14 +433,17 @@ class LocalClient:
                  progress=None):
         """Return the value of a key in the last line of an answer."""
         with self._answer(method, path, body, stall_timeout) as answer:
-            while (line := self._line(answer)) is not None:
-                if 'error' in line:
-                    raise _reported(line['error'], answer.status)
-                if key in line:
-                    return line[key]
-                if progress is not None and 'progress' in line:
-                    progress(int(line['progress']['done']),
-                             int(line['progress']['total']))
+            return self._last(answer, key, what, progress)
+
+    def _last(self, answer, key, what, progress):
+        while (line := self._line(answer)) is not None:
+            if 'error' in line:
+                raise _reported(line['error'], answer.status)
+            if key in line:
+                return line[key]
+            if progress is not None and 'progress' in line:
+                progress(int(line['progress']['done']),
+                         int(line['progress']['total']))
         raise exceptions.ServiceUnavailable(
             f'The agent at {self._path} broke off while it {what}; its log'
             f' may say why.') from EOFError()
@@ -455,6 +458,12 @@ class LocalClient:
     @contextlib.contextmanager
     def _answer(self, method, path, body, timeout, headers=None):
         """Return the response to a request that succeeded."""
+        with self._connected(method, path, body, timeout, headers) as found:
+            yield found[0]
+
+    @contextlib.contextmanager
+    def _connected(self, method, path, body, timeout, headers=None):
+        """Return the response to a request that succeeded, and its socket."""
         headers = {**tracing.headers(), **(headers or {})}
         if request_id := self._request_id():
             headers[REQUEST_ID_HEADER] = request_id
@@ -463,12 +472,15 @@ class LocalClient:
             with self._unavailable():
                 connection.connect()
                 connection.sock.settimeout(timeout)
+                used = connection.sock
                 answer = _exchange(connection, method, path, body, headers)
             if not 200 <= answer.status < 300:
                 with self._unavailable():
                     data = answer.read(_LONGEST_LINE)
                 raise _error(answer.status, data)
-            yield answer
+            # Not with the traceback that refers to it: the agent waits for it.
+            with answer:
+                yield answer, used
 
     def _line(self, answer):
         """Read the next document of a stream, one a line; None at its end."""

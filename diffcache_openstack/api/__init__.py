@@ -9,3 +9,6 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+
+# Before what any of its modules loads: it may be served by any WSGI server.
+from diffcache_openstack.runtime import threading_backend  # noqa: F401

@@ -39,7 +39,8 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.cloud import servers
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.cloud import volumes
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.db import engine
@@ -212,4 +213,4 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf),
         quotas.Quotas(conf, database),
         conductor_volumes_api.VolumesAPI(bus, conf),
-        conductor_lazy_api.LazyAPI(bus, conf)))
+        conductor_lazy_api.LazyAPI(bus, conf), volumes.Volumes(conf)))

@@ -76,7 +76,7 @@ OPERATORS = Resource('operator', None)
 # Discovery.
 PUBLIC = Resource('discovery', None)
 
-TEMPLATE = Resource('template', {
+IMAGE = Resource('image', {
     **_open('id', 'name', 'content_id', 'size', 'data_size', 'disk_format',
             'file_size', 'owner', 'visibility', 'status', 'family',
             'created_at', 'compressed_size'),
@@ -93,10 +93,10 @@ VERSION = Resource('version', {
     **_open('id', 'name', 'description', 'server_id', 'project_id', 'user_id',
             'request_id', 'trigger', 'protected', 'alpha', 'base_image',
             'size', 'bytes_changed', 'bytes_read', 'bytes_stored', 'seconds',
-            'pause_ms', 'quiesced', 'parent_id', 'state', 'generation',
-            'image_id', 'created_at', 'updated_at'),
+            'pause_ms', 'frozen_ms', 'quiesced', 'parent_id', 'state',
+            'generation', 'image_id', 'created_at', 'updated_at'),
     **_closed('host'), **_ERROR,
-    'disks': Field(parts=_open('device', 'size')),
+    'disks': Field(parts=_open('device', 'size', 'volume_id')),
     'task': Field(parts=_open('id', 'kind', 'state', 'done', 'total'))})
 
 VOLUME_CACHE = Resource('volume_cache', {
@@ -161,7 +161,7 @@ PRECACHE_JOB = Resource('precache_job', {
 
 PRECACHE_TARGET = Resource('precache_target', {
     # Callers who may not see the host get its ID of Nova in it.
-    **_open('id', 'template_id', 'state', 'bytes_total', 'bytes_done',
+    **_open('id', 'image_id', 'state', 'bytes_total', 'bytes_done',
             'attempts', 'retry_at', 'updated_at'),
     # The way shows whether the content was at the site before.
     **_closed('host', 'way'),
@@ -171,7 +171,7 @@ LIMITS = Resource('limits', {
     **_open('project_id'),
     **dict.fromkeys(quotas.NAMES, Field(parts=_open('limit', 'usage')))})
 
-RESOURCES = (TEMPLATE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
+RESOURCES = (IMAGE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
              PRECACHE_TARGET, LIMITS, VOLUME_CACHE, VOLUME_CURVE, PROFILE,
              PROFILE_WITH_ROWS, HYDRATION)
 

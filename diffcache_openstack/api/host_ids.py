@@ -52,14 +52,14 @@ class HostIds:
 
         :raises InvalidInput: the job has no such host
         """
-        concealed, _separator, template_id = target_id.rpartition('/')
+        concealed, _separator, image_id = target_id.rpartition('/')
         host = self._hosts.get(concealed)
         if host is None:
             raise exceptions.InvalidInput(
                 f'The marker {target_id} names no target; list again without'
                 f' a marker.')
-        return f'{host}/{template_id}'
+        return f'{host}/{image_id}'
 
     def _concealed(self, target_id):
-        host, _separator, template_id = target_id.rpartition('/')
-        return f'{self._ids[host]}/{template_id}'
+        host, _separator, image_id = target_id.rpartition('/')
+        return f'{self._ids[host]}/{image_id}'

@@ -21,7 +21,7 @@ from werkzeug import exceptions as http
 
 from diffcache_openstack.api import policies
 from diffcache_openstack.api.policies import base
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.conf import opts
 
 POLICY_FILE = 'policy.yaml'

@@ -30,6 +30,7 @@ LOG = log.getLogger(__name__)
 _STATUS: tuple[tuple[type[exceptions.DiffCacheError], int], ...] = (
     (exceptions.NotFound, 404),
     (exceptions.InvalidInput, 400),
+    (exceptions.Forbidden, 403),
     # As the API guidelines say; 413 is about the size of a request.
     (exceptions.QuotaExceeded, 403),
     (exceptions.Conflict, 409),

@@ -27,7 +27,8 @@ from diffcache_openstack.api.policies import base as rules
 from diffcache_openstack.api import policy as policies
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.cloud import servers as nova
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.cloud import volumes as cinder
+from diffcache_openstack.common import contexts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.rpc import conductor_api
@@ -77,6 +78,7 @@ class Services:
     :param control: the one through which the API has things changed
     :param versions: the conductor's interface for versions of servers
     :param servers: asks Nova
+    :param cinder: asks Cinder
     :param quotas: shows them, the conductor enforces them
     :param volumes: the conductor's interface for volumes in SSD caches
     :param lazy: the conductor's interface for lazy boots
@@ -93,6 +95,7 @@ class Services:
     quotas: quotas.Quotas
     volumes: conductor_volumes_api.VolumesAPI
     lazy: conductor_lazy_api.LazyAPI
+    cinder: cinder.Volumes
 
 
 class Request(wrappers.Request):

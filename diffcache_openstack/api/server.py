@@ -16,8 +16,8 @@ import threading
 from oslo_log import log
 
 from diffcache_openstack.api import app
-from diffcache_openstack.common import http_server
-from diffcache_openstack.common import service
+from diffcache_openstack.runtime import http_server
+from diffcache_openstack.runtime import service
 
 LOG = log.getLogger(__name__)
 

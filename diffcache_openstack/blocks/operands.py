@@ -19,6 +19,8 @@ from typing import Iterator
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 
+_SECTOR = 512
+
 
 def check_readable(path: str, role: str) -> int:
     """Return the size in bytes of the file an operator named.
@@ -46,6 +48,18 @@ def check_readable(path: str, role: str) -> int:
     except OSError as exc:
         raise exceptions.NotFound(
             f'The {role} {path} cannot be read: {exc.strerror}.') from exc
+
+
+def check_disk(path: str, role: str) -> None:
+    """Refuse a file that is too small to be the image of a disk.
+
+    :raises InvalidInput: it has less than a sector
+    """
+    size = check_readable(path, role)
+    if size < _SECTOR:
+        raise exceptions.InvalidInput(
+            f'The {role} {path} has {size} bytes; the image of a disk has at'
+            f' least {_SECTOR}.')
 
 
 def check_output(path: str, **inputs: str) -> None:

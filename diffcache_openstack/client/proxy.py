@@ -21,12 +21,12 @@ from openstack import proxy
 from diffcache_openstack.client.resources import base
 from diffcache_openstack.client.resources import host
 from diffcache_openstack.client.resources import hydration
+from diffcache_openstack.client.resources import image
 from diffcache_openstack.client.resources import image_request
 from diffcache_openstack.client.resources import plan
 from diffcache_openstack.client.resources import precache_job
 from diffcache_openstack.client.resources import profile
 from diffcache_openstack.client.resources import site
-from diffcache_openstack.client.resources import template
 from diffcache_openstack.client.resources import volume_cache
 from diffcache_openstack.client import version_calls
 
@@ -195,32 +195,32 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
         return self._wait(look, lambda found: found.state == 'complete',
                           timeout, interval)
 
-    def templates(self, **query: typing.Any) -> Listing[template.Template]:
-        """List the templates of the catalogue by ID."""
-        return self._list(template.Template, **query)
+    def images(self, **query: typing.Any) -> Listing[image.Image]:
+        """List the images of the catalogue by ID."""
+        return self._list(image.Image, **query)
 
-    def get_template(self, template_id: str) -> template.Template:
-        """Return a template."""
-        return self._get(template.Template, template_id)
+    def get_image(self, image_id: str) -> image.Image:
+        """Return an image."""
+        return self._get(image.Image, image_id)
 
-    def template_locations(self, template_id: str
-                           ) -> Listing[template.Location]:
-        """List the hosts that hold a whole template."""
-        return self._list(template.Location,
-                          template_id=base.part(template_id))
+    def image_locations(self, image_id: str
+                        ) -> Listing[image.Location]:
+        """List the hosts that hold a whole image."""
+        return self._list(image.Location,
+                          image_id=base.part(image_id))
 
-    def patches(self, **query: typing.Any) -> Listing[template.Patch]:
+    def patches(self, **query: typing.Any) -> Listing[image.Patch]:
         """List patches by ID; base and target may be lists."""
-        return self._list(template.Patch, **query)
+        return self._list(image.Patch, **query)
 
     def patch_pairs(self, **query: typing.Any
-                    ) -> Listing[template.PatchPair]:
+                    ) -> Listing[image.PatchPair]:
         """List the pairs of contents that patches are considered for."""
-        return self._list(template.PatchPair, **query)
+        return self._list(image.PatchPair, **query)
 
-    def get_patch(self, patch_id: str) -> template.Patch:
+    def get_patch(self, patch_id: str) -> image.Patch:
         """Return a patch."""
-        return self._get(template.Patch, patch_id)
+        return self._get(image.Patch, patch_id)
 
     def plans(self, **query: typing.Any) -> Listing[plan.Plan]:
         """List plans, latest first."""
@@ -262,17 +262,17 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
             json={'what_if': {'site': site, 'changes': changes, **chosen}},
         ).json()['what_if']
 
-    def lookup(self, host: str, template_id: str, **query: typing.Any
+    def lookup(self, host: str, image_id: str, **query: typing.Any
                ) -> dict[str, typing.Any]:
         """Return the ways for a host to get an image, cheapest first."""
         return self._document('/lookups', {
-            'host': host, 'template_id': template_id, **query})['lookup']
+            'host': host, 'image_id': image_id, **query})['lookup']
 
-    def lookups(self, template_id: str, **query: typing.Any
-                ) -> Listing[template.Lookup]:
+    def lookups(self, image_id: str, **query: typing.Any
+                ) -> Listing[image.Lookup]:
         """List the cheapest way to an image of each living host, by host."""
-        return self._list(template.Lookup,
-                          template_id=base.part(template_id), **query)
+        return self._list(image.Lookup,
+                          image_id=base.part(image_id), **query)
 
     def requests(self, **query: typing.Any) -> Listing[image_request.Request]:
         """List past requests, latest first."""
@@ -412,7 +412,7 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
     def _without_base(self, wanted):
         """Select those of (host, image) whose Nova does not have the image."""
         found = {(place.host, image) for image in {each[1] for each in wanted}
-                 for place in self.template_locations(image)
+                 for place in self.image_locations(image)
                  if place.is_borrowed}
         return wanted - found
 

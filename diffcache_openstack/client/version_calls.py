@@ -71,9 +71,9 @@ class VersionCalls(proxy.Proxy):
 
     def export_server_version(self, version_id: str, **options: str
                               ) -> version.VersionTask:
-        """Start to export a version as an image.
+        """Start to export a disk of a version as an image.
 
-        :param options: ``name``
+        :param options: ``name``, ``device``
         """
         return self._begin(version_id, 'export', options)
 

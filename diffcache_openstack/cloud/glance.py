@@ -52,6 +52,12 @@ class Glance(base.ServiceClient):
             return [dict(image) for image in own.images.list(
                 page_size=_PAGE, filters={'os_hidden': str(hidden).lower()})]
 
+    def images_with(self, owner: str, name: str) -> list[Document]:
+        """Return the images of a project that have a property."""
+        with self._call(f'list images of project {owner}') as own:
+            return [dict(image) for image in own.images.list(
+                page_size=_PAGE, filters={'owner': owner}) if name in image]
+
     def image(self, image_id: str) -> Document:
         """Return one image."""
         with self._call(f'show image {image_id}') as own:

@@ -28,6 +28,7 @@ class Server:
 
     :param host: None if the caller may not know it, or it has none
     :param image_id: None if it was booted from a volume
+    :param volumes: IDs of those attached to it
     """
 
     id: str
@@ -38,6 +39,7 @@ class Server:
     image_id: str | None = None
     user_id: str | None = None
     locked: bool = False
+    volumes: tuple[str, ...] = ()
 
     @property
     def stopped(self) -> bool:
@@ -135,4 +137,6 @@ def _server(document: nova.Document) -> Server:
         host=document.get('OS-EXT-SRV-ATTR:host'),
         task=document.get('OS-EXT-STS:task_state'),
         image_id=image.get('id'), user_id=document.get('user_id'),
-        locked=bool(document.get('locked')))
+        locked=bool(document.get('locked')),
+        volumes=tuple(volume['id']
+                      for volume in document.get(_VOLUMES) or ()))

@@ -18,7 +18,7 @@ from oslo_config import cfg
 from diffcache_openstack.agent.privileged import start
 from diffcache_openstack.cmd import services
 from diffcache_openstack.common import permissions
-from diffcache_openstack.common import service
+from diffcache_openstack.runtime import service
 
 
 def _create(conf: cfg.ConfigOpts) -> service.Service:

@@ -27,7 +27,7 @@ from diffcache_openstack.conf import opts
 PROGRAM = 'diffcache-lazy'
 _IDENTITY = ('key_name', 'key_file', 'tls_ca_file', 'tls_cert_file',
              'tls_key_file', 'tls_crl_file')
-_TUNING = ('in_flight', 'threshold', 'fan_out')
+_TUNING = ('in_flight', 'threshold')
 
 
 def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:

@@ -24,10 +24,10 @@ from oslo_log import log
 
 from diffcache_openstack.cmd import reports
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import service
 from diffcache_openstack.common.telemetry import logs
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.conf import opts
+from diffcache_openstack.runtime import service
 
 LOG = log.getLogger(__name__)
 

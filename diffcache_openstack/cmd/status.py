@@ -139,12 +139,15 @@ def main(argv: collections.abc.Sequence[str] | None = None) -> int:
 
     :param argv: the command line without the program's name
     """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words == ['--version']:
+        # As other programs have it; the library's has no such option.
+        print(opts.version())
+        return 0
     conf = cfg.ConfigOpts()
     opts.register_all(conf)
     try:
-        return upgradecheck.main(
-            conf, opts.PROJECT, Checks(conf),
-            list(sys.argv[1:] if argv is None else argv))
+        return upgradecheck.main(conf, opts.PROJECT, Checks(conf), words)
     except cfg.Error as error:
         print(f'diffcache-status: error: {error}', file=sys.stderr)
         return 255

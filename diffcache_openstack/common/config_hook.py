@@ -9,12 +9,13 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Hooks that extend Nova and Glance, by their configuration alone.
+"""Hooks that extend Nova, Glance and Cinder, by their configuration alone.
 
-Both load their drivers by name from a package of their own. A service that
-has ``config_source = diffcache`` and, in the group ``[diffcache]``, ``driver =
-diffcache`` calls this module while it reads its configuration, before it loads
-any driver. The suite's folders are then added to the packages in question.
+Nova and Glance load their drivers by name from a package of their own. A
+service that has ``config_source = diffcache`` and, in the group
+``[diffcache]``, ``driver = diffcache`` calls this module while it reads its
+configuration, before it loads any driver. The suite's folders are then added
+to the packages in question. In Cinder, volume types are checked from then on.
 
 It runs inside services of every kind, in nova-compute even before that has
 decided how to run threads. So it imports nothing but what oslo.config needs,
@@ -100,6 +101,21 @@ def extend_glance() -> None:
     _widen(option.type)
 
 
+def extend_cinder() -> None:
+    """Have Cinder check what volume types say about the SSD cache.
+
+    :raises HookError: this Cinder stores types in another way
+    """
+    try:
+        checks = importlib.import_module(
+            'diffcache_openstack.cinder.type_checks')
+        checks.install()
+    except (ImportError, AttributeError) as error:
+        raise HookError(
+            f'this version of Cinder stores volume types in another way'
+            f' ({error}); use a version that this suite supports.') from error
+
+
 def _widen(kind: typing.Any) -> None:
     """Add the driver's name to what an option's type accepts."""
     for attribute in ('choices', 'lower_case_choices'):
@@ -133,4 +149,5 @@ def _extend(package: str, folder: pathlib.Path) -> None:
 _EXTENSIONS: dict[str, typing.Callable[[], None]] = {
     'nova': extend_nova,
     'glance': extend_glance,
+    'cinder': extend_cinder,
 }

@@ -23,7 +23,7 @@ from keystoneauth1.loading import session as session_loading
 from keystoneauth1 import session as sessions
 from oslo_config import cfg
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 
 LOG = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from oslo_messaging import exceptions as messaging_exceptions
 from oslo_messaging.rpc import server as rpc_server
 from oslo_versionedobjects import exception as ovo_exception
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import rpc_history
 from diffcache_openstack.common.signing import signatures

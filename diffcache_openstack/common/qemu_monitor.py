@@ -16,6 +16,10 @@ import types
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import native_threads
+
+# A command may wait for reads of a disk, and these for the WAN.
+_ANSWER_SECONDS = 120.0
 
 
 class Monitor:
@@ -40,10 +44,24 @@ class Monitor:
         :raises PermanentError: the command was refused
         :raises ServiceUnavailable: no answer came
         """
+        return self._run(name, arguments, self._qemu.qemuMonitorCommand)
+
+    def command_with(self, descriptor: int, name: str, /,
+                     **arguments: typing.Any) -> typing.Any:
+        """Run a command that gets a descriptor, as :meth:`command`."""
+        def send(domain: typing.Any, request: str, flags: int) -> str:
+            answer, _ = self._qemu.qemuMonitorCommandWithFiles(
+                domain, request, [descriptor], flags)
+            return answer
+        return self._run(name, arguments, send)
+
+    def _run(self, name: str, arguments: dict[str, typing.Any],
+             send: typing.Callable[[typing.Any, str, int], str]
+             ) -> typing.Any:
         request = json.dumps({'execute': name, 'arguments': arguments})
         try:
-            answer = json.loads(self._qemu.qemuMonitorCommand(
-                self._domain, request, 0))
+            answer = json.loads(native_threads.call(
+                _ANSWER_SECONDS, send, self._domain, request, 0))
         except self._library.libvirtError as error:
             raise exceptions.ServiceUnavailable(
                 f'The monitor of server {self._domain.UUIDString()} did not'

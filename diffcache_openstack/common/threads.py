@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Ends of threads when a service stops, and locks of single objects."""
+"""Threads that work in rounds, their ends, and locks of single objects."""
 
 import collections.abc
 import concurrent.futures
@@ -76,6 +76,62 @@ class KeyedLocks:
             else:
                 del self._held[key]
             return lock
+
+
+class Rounds:
+    """Work that is done again and again by a thread, until it is stopped.
+
+    A round that fails ends neither the thread nor the process: the next one
+    may succeed.
+
+    :param name: of the thread
+    :param work: one round
+    :param interval: seconds from a round to the next, unless it is woken
+    :param failed: what to log of a round that fails
+    :param expected: errors that are logged for debugging alone
+    """
+
+    def __init__(self, name: str, work: collections.abc.Callable[[], object],
+                 interval: float, failed: str,
+                 *expected: type[Exception]) -> None:
+        self._work = work
+        self._interval = interval
+        self._failed = failed
+        self._expected = expected
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name=name)
+
+    def start(self) -> None:
+        """Start the first round."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Start a round now, or after the one that is under way."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the round that is under way, if it ends soon."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            join(self._thread)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            if self._stopped.is_set():
+                return
+            try:
+                self._work()
+            except self._expected as error:
+                LOG.debug('%s, will retry in %g s: %s', self._failed,
+                          self._interval, error)
+            except Exception:
+                LOG.exception('%s, will retry in %g s', self._failed,
+                              self._interval)
+            self._wake.wait(self._interval)
 
 
 def join(thread: threading.Thread) -> bool:

@@ -17,7 +17,7 @@ from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import precache_limits

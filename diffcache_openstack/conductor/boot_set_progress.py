@@ -67,7 +67,7 @@ class SetProgress(typing.NamedTuple):
         """Return how the host has what boots read; None if it does not."""
         host = self.hosts.get(target.host)
         if host is not None and any(
-                held.kind == objects.TEMPLATES
+                held.kind == objects.IMAGES
                 and held.id == target.content_id for held in host.holdings):
             return LOCAL
         found = self.sets.get((target.host, target.content_id))
@@ -82,7 +82,7 @@ class SetProgress(typing.NamedTuple):
 
     def _trouble(self, target):
         if target.content_id is None:
-            return (f'Image {target.template_id} is not in the catalogue, or'
+            return (f'Image {target.image_id} is not in the catalogue, or'
                     f' was withdrawn.')
         if target.host not in self.hosts:
             return (f'Host {target.host} is not registered; start its'
@@ -92,7 +92,7 @@ class SetProgress(typing.NamedTuple):
     def _waits_for(self, target):
         if not target.bytes_total:
             return (f'Nothing is known of boots of image'
-                    f' {target.template_id}: boot a server lazily, or import'
+                    f' {target.image_id}: boot a server lazily, or import'
                     f' a profile ("openstack image profile import").')
         if not self.hosts[target.host].alive:
             return f'Host {target.host} sends no heartbeats.'
@@ -108,7 +108,7 @@ class SetProgress(typing.NamedTuple):
 
 
 def _progress(target, state, **values):
-    return db.Progress(target.host, target.template_id, state, **values)
+    return db.Progress(target.host, target.image_id, state, **values)
 
 
 def read(session: orm.Session, now: datetime.datetime) -> SetProgress:

@@ -21,17 +21,17 @@ import math
 from diffcache_openstack.prefetch import boots
 from diffcache_openstack.sites import lazy_boots
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 def seconds(view: views.SiteView, content_id: str,
             hosts: collections.abc.Iterable[str], hops: int
             ) -> dict[str, float]:
-    """Compute the seconds that bringing a template to some hosts takes.
+    """Compute the seconds that bringing an image to some hosts takes.
 
     :param hops: patches that may be applied one after another
     :returns: by host; hosts that are dead, unknown, or have no way to come
-        to the template are missing
+        to the image are missing
     """
     living = {host.name: host for host in view.compute_hosts() if host.alive}
     found = {}
@@ -46,7 +46,7 @@ def seconds(view: views.SiteView, content_id: str,
     return found
 
 
-def lazy_seconds(view: views.SiteView, template: views.TemplateRef,
+def lazy_seconds(view: views.SiteView, image: views.ImageRef,
                  whole_seconds: collections.abc.Mapping[str, float],
                  reads: collections.abc.Mapping[str, boots.Reads]
                  ) -> dict[str, float]:
@@ -57,5 +57,5 @@ def lazy_seconds(view: views.SiteView, template: views.TemplateRef,
     :returns: by host, those of ``whole_seconds``
     """
     return {name: lazy_boots.estimate(
-        view, name, template, reads[name], cost).seconds
+        view, name, image, reads[name], cost).seconds
         if name in reads else cost for name, cost in whole_seconds.items()}

@@ -27,7 +27,7 @@ from diffcache_openstack.common import notifications
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import history
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 LOG = log.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class History:
             return
         if self._write(history.put_boot, boot):
             LOG.debug('Host %s started a server from image %s', boot.host,
-                      boot.template_id)
+                      boot.image_id)
 
     def sent(self, notification: dict) -> None:
         """Record that Glance sent an image."""
@@ -68,7 +68,7 @@ class History:
         address = notification['payload'].get('destination_ip')
         if self._write(history.put_download, download, address):
             LOG.debug('Glance at %s sent image %s', download.host,
-                      download.template_id)
+                      download.image_id)
 
     def _write(self, function, *args) -> bool:
         """Write, or have the notification come again.
@@ -104,9 +104,9 @@ def boot_of(payload: dict) -> objects.Request | None:
     started = _instant(payload['created_at'])
     if started is None:
         raise KeyError('created_at')
-    ended = _instant(payload.get('launched_at')) or base.now()
+    ended = _instant(payload.get('launched_at')) or versioned.now()
     return objects.Request(
-        id=str(uuid.uuid5(_NAMESPACE, f'boot {server}')), template_id=image,
+        id=str(uuid.uuid5(_NAMESPACE, f'boot {server}')), image_id=image,
         host=host, way=history.BOOT, detail=f'server {server}',
         started_at=started,
         seconds=max(0.0, (ended - started).total_seconds()))
@@ -128,10 +128,10 @@ def download_of(notification: dict) -> objects.Request | None:
     return objects.Request(
         id=str(uuid.uuid5(_NAMESPACE,
                           f'download {notification["message_id"]}')),
-        template_id=payload['image_id'], host=host, way=history.DOWNLOAD,
+        image_id=payload['image_id'], host=host, way=history.DOWNLOAD,
         detail=f'{payload.get("bytes_sent")} bytes to'
                f' {payload.get("destination_ip")}',
-        started_at=_instant(notification.get('timestamp')) or base.now())
+        started_at=_instant(notification.get('timestamp')) or versioned.now())
 
 
 def _instant(text: typing.Any) -> datetime.datetime | None:

@@ -16,7 +16,7 @@ import datetime
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import senders
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 
 class DatabaseLedger:
@@ -34,7 +34,7 @@ class DatabaseLedger:
 
         :raises Forbidden: it was accepted before, or its signer's key revoked
         """
-        self._database.write(senders.admit, sender, base.now())
+        self._database.write(senders.admit, sender, versioned.now())
 
     def check(self, sender: signatures.Sender) -> None:
         """Accept a message that changes nothing.
@@ -46,4 +46,4 @@ class DatabaseLedger:
     def tidy(self) -> int:
         """Forget messages whose signatures are too old to be accepted."""
         kept = datetime.timedelta(seconds=2 * self._lifetime)
-        return self._database.write(senders.forget, base.now() - kept)
+        return self._database.write(senders.forget, versioned.now() - kept)

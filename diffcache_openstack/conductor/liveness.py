@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 # Before any host's last heartbeat.
 _NEVER = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -34,7 +34,7 @@ class Liveness:
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
         self._conf = conf
         self._database = database
-        self._listens_since = base.now()
+        self._listens_since = versioned.now()
 
     def check(self) -> tuple[list[str], set[str]]:
         """Declare hosts dead after ``[conductor] host_timeout``.
@@ -42,7 +42,7 @@ class Liveness:
         :returns: names of hosts, and the sites whose map changed
         :raises oslo_db.exception.DBError: the hosts could not be read
         """
-        before = base.now() - datetime.timedelta(
+        before = versioned.now() - datetime.timedelta(
             seconds=self._conf.conductor.host_timeout)
         try:
             return self._database.write(
@@ -50,5 +50,5 @@ class Liveness:
                 before if before >= self._listens_since else _NEVER)
         except Exception:
             # What hosts reported meanwhile did not get there either.
-            self._listens_since = base.now()
+            self._listens_since = versioned.now()
             raise

@@ -24,12 +24,12 @@ from oslo_log import log
 from prometheus_client import registry as registries
 import sqlalchemy.exc
 
-from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db.views import monitoring_views
 from diffcache_openstack.db.views import plan_views
 from diffcache_openstack.db.views import site_views
+from diffcache_openstack.runtime import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -37,7 +37,7 @@ PREFIX = 'diffcache'
 _DATABASE_ERRORS = (db_exc.DBError, sqlalchemy.exc.SQLAlchemyError)
 _COUNTED: tuple[tuple[str, str, str, collections.abc.Callable], ...] = (
     ('images', 'status', 'Images of the catalogue.',
-     monitoring_views.template_counts),
+     monitoring_views.image_counts),
     ('pending_images', 'state', 'Images that a repository could not add yet.',
      monitoring_views.pending_image_counts),
     ('precache_jobs', 'state', 'Precache jobs that are kept.',

@@ -31,7 +31,7 @@ import oslo_messaging
 from oslo_utils import timeutils
 
 from diffcache_openstack.cloud import quotas
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.conductor import agent_notifier
@@ -45,9 +45,9 @@ from diffcache_openstack.db.planning import precache as db
 from diffcache_openstack.db.sites import fills as fill_reports
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import precache
-from diffcache_openstack.planning import planner as planners
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.planning import planners
 from diffcache_openstack.rpc import conductor_control_api
 
 LOG = log.getLogger(__name__)
@@ -57,7 +57,7 @@ _LEASE_TIME = datetime.timedelta(seconds=120)
 # How long a job that ended is kept.
 KEPT = datetime.timedelta(days=30)
 
-_MATERIAL = (objects.TEMPLATES, objects.PATCHES)
+_MATERIAL = (objects.IMAGES, objects.PATCHES)
 
 LOCAL = 'local'
 PEER = 'peer'
@@ -102,7 +102,7 @@ class Precacher:
         check_window(job.window)
         _check_expiry(job.expires_at)
         with self._quotas.admission(job.project_id, quotas.JOBS):
-            self._database.write(db.create, job, base.now(), boot_set)
+            self._database.write(db.create, job, versioned.now(), boot_set)
         LOG.info('Created precache job %s: %s %d images and %d families',
                  job.id, 'boot sets of' if boot_set else 'all of',
                  len(job.images), len(job.families))
@@ -120,13 +120,13 @@ class Precacher:
                 expires)}
             _check_expiry(values['expires_at'])
         self._database.write(db.update, job_id, generation, values,
-                             base.now())
+                             versioned.now())
 
     @oslo_messaging.expose
     def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int | None) -> None:
         """End a job."""
-        self._database.write(db.cancel, job_id, generation, base.now())
+        self._database.write(db.cancel, job_id, generation, versioned.now())
         LOG.info('Cancelled precache job %s', job_id)
 
     @oslo_messaging.expose
@@ -141,7 +141,7 @@ class Precacher:
 
     def round(self) -> None:
         """Process every job once, unless another conductor does."""
-        now = base.now()
+        now = versioned.now()
         holder = self._database.write(plans.take_lease, LEASE, self._owner,
                                       now, now + _LEASE_TIME)
         if holder is not None:
@@ -160,7 +160,7 @@ class Precacher:
 
     def tidy(self) -> None:
         """Delete jobs that ended long ago."""
-        self._database.write(db.prune, base.now() - KEPT)
+        self._database.write(db.prune, versioned.now() - KEPT)
 
     # -- targets of jobs
 
@@ -276,7 +276,7 @@ def check_window(text: str | None) -> None:
 
 
 def _check_expiry(when):
-    if when is not None and when <= base.now():
+    if when is not None and when <= versioned.now():
         raise exceptions.InvalidInput(
             f'The end of the job, {when:%Y-%m-%dT%H:%M:%SZ}, is over; give a'
             f' later one, or cancel the job to end it now.')
@@ -356,14 +356,14 @@ class ImageProgress:
 
     def _trouble(self, target):
         if target.content_id is None:
-            return (f'Image {target.template_id} is not in the catalogue, or'
+            return (f'Image {target.image_id} is not in the catalogue, or'
                     f' was withdrawn.')
         host = self._hosts.get(target.host)
         if host is None:
             return (f'Host {target.host} is not registered; start its'
                     f' agent.')
         if target.bytes_total > host.capacity:
-            return (f'Image {target.template_id} has {target.bytes_total}'
+            return (f'Image {target.image_id} has {target.bytes_total}'
                     f' bytes, the cache of host {host.name} only'
                     f' {host.capacity}.')
         return None
@@ -391,7 +391,7 @@ class ImageProgress:
 
 
 def _progress(target, state, **values):
-    return db.Progress(target.host, target.template_id, state, **values)
+    return db.Progress(target.host, target.image_id, state, **values)
 
 
 def _share_done(target, fills):
@@ -402,7 +402,7 @@ def _share_done(target, fills):
 
 
 def _material(hosts):
-    """Return the templates and patches of hosts: ids by host."""
+    """Return the images and patches of hosts: ids by host."""
     return {host.name: {held.id for held in host.holdings
                         if held.kind in _MATERIAL} for host in hosts}
 

@@ -22,20 +22,20 @@ from oslo_context import context as oslo_context
 from oslo_log import log
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import proposals
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import whatif
 from diffcache_openstack.planning import model
-from diffcache_openstack.planning import planner as planners
+from diffcache_openstack.planning import planners
 from diffcache_openstack.planning import site_state
 from diffcache_openstack.rpc import conductor_control_api
 
@@ -74,12 +74,12 @@ class Proposals:
                      solver: str | None, time_limit: float | None) -> str:
         """Start to compute a plan; return its ID."""
         name = solver or self._conf.planner.solver
-        options = solvers.load(name), name, min(
+        options = solving.load(name), name, min(
             time_limit or self._conf.planner.time_limit,
             self._conf.planner.time_limit)
         plan_id = str(uuid.uuid4())
         self._database.write(proposals.begin, site, plan_id, name,
-                             base.now())
+                             versioned.now())
         self._pool.submit(self._compute, plan_id, site, *options,
                           oslo_context.get_current())
         return plan_id
@@ -89,7 +89,7 @@ class Proposals:
                    generation: int | None) -> None:
         """Make a proposed plan current and send it to its hosts."""
         plan = self._database.write(proposals.apply, plan_id, generation,
-                                    base.now())
+                                    versioned.now())
         LOG.info('Plan %s is the current plan of site %s, generation %s',
                  plan_id, plan.site, plan.generation)
         try:
@@ -125,7 +125,7 @@ class Proposals:
         :param objective: its name; None for that of the site's plans
         """
         options = self._conf.planner
-        solver = solvers.load(options.solver)
+        solver = solving.load(options.solver)
         minimized = objectives.OBJECTIVES[objective] if objective \
             else model.objective_of(site, options)
 
@@ -147,7 +147,7 @@ class Proposals:
 
     def tidy(self) -> None:
         """Fail abandoned computations; remove old proposals."""
-        now = base.now()
+        now = versioned.now()
         limit = datetime.timedelta(seconds=self._conf.planner.time_limit)
         count = self._database.write(proposals.give_up,
                                      now - limit - _SLACK)
@@ -217,7 +217,7 @@ def _in_words(site_model, reason):
 def _object(site_model, key):
     if len(key) == 1:
         number = key[0]
-        return (objects.TEMPLATES, site_model.contents[number],
+        return (objects.IMAGES, site_model.contents[number],
                 site_model.sizes[number])
     patch = site_model.patches[tuple(key)]
     return objects.PATCHES, patch.id, patch.size

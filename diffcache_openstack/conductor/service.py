@@ -24,10 +24,7 @@ import prometheus_client
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications as listening
-from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import host_keys
-from diffcache_openstack.common.signing import image_records
-from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import demand
@@ -41,12 +38,13 @@ from diffcache_openstack.conductor import metrics as conductor_metrics
 from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import residents
-from diffcache_openstack.conductor import snapshots
+from diffcache_openstack.conductor.versions import backups
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.conductor import volume_caches
+from diffcache_openstack.conductor import volume_holds
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
@@ -54,9 +52,10 @@ from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.sites import map_changes
-from diffcache_openstack.objects import base
-from diffcache_openstack.planning import planner
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.planning import planners
 from diffcache_openstack.planning import site_state
+from diffcache_openstack.remote_calls import remote
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
@@ -64,7 +63,8 @@ from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
-from diffcache_openstack.rpc import remote
+from diffcache_openstack.runtime import metrics
+from diffcache_openstack.runtime import service
 from diffcache_openstack.sites import maps as maps
 
 LOG = log.getLogger(__name__)
@@ -121,33 +121,27 @@ class ConductorService(service.Service):
         """
         options = self.conf.notifications
         return listening.Listener(
-            self.conf, [options.nova_exchange, options.glance_exchange,
-                        options.cinder_exchange],
-            {**demand.History(self._database).handlers(),
-             **snapshots.Snapshots(self._new_volumes()).handlers()})
-
-    def _new_volumes(self) -> volume_caches.VolumeCaches:
-        return volume_caches.VolumeCaches(
-            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
-                self._bus, self.conf))
+            self.conf, [options.nova_exchange, options.glance_exchange],
+            demand.History(self._database).handlers())
 
     def _endpoints(self):
         """Return what answers RPC."""
-        volumes = self._new_volumes()
+        agents = agent_volumes_api.AgentVolumesAPI(self._bus, self.conf)
+        volumes = volume_caches.VolumeCaches(self._database, self._nova,
+                                             agents)
         arriving = hydrations.Hydrations(
             self._database, self._nova,
             agent_lazy_api.AgentLazyAPI(self._bus, self.conf))
-        security = self._bus.security
         return [
             agent_endpoint.ConductorManager(
                 self._database, self._maps, self._planner, self._notifier,
-                image_records.Verifier(security), volumes,
-                addresses.Addresses(self.conf), security.key),
+                self._bus.security, volumes, addresses.Addresses(self.conf)),
             cost_endpoint.CostsManager(self.conf, self._database, self._maps),
-            self._proposals, self._precacher, volumes, arriving,
+            self._proposals, self._precacher, volumes,
+            volume_holds.VolumeHolds(self._database, agents), arriving,
             lazy_endpoint.LazyManager(self.conf, self._database,
                                       residents.Residents(self._nova)),
-            self._versions, heads.StoreHeads(self._database)]
+            self._versions, heads.StoreHeads(self._database), self._backups]
 
     def _add_timers(self):
         interval = self.conf.conductor.check_interval
@@ -191,7 +185,7 @@ class ConductorService(service.Service):
         self._notifier = agent_notifier.Notifier(
             self.conf, self._database,
             agent_api.AgentAPI(self._bus, self.conf))
-        self._planner = planner.Planner(self.conf, self._database, name)
+        self._planner = planners.Planner(self.conf, self._database, name)
         self._proposals = proposals.Proposals(
             self.conf, self._database, self._planner, self._notifier)
         self._precacher = precache.Precacher(
@@ -204,6 +198,8 @@ class ConductorService(service.Service):
             self.conf, self._database, agents, nova, name)
         self._versions = versions.VersionService(
             self.conf, self._database, self._dispatcher, nova, agents)
+        self._backups = backups.Backups(self._database, self._dispatcher,
+                                        agents)
         self._version_upkeep = upkeep.Upkeep(
             self.conf, self._database, self._versions, nova, name)
 
@@ -238,9 +234,8 @@ class ConductorService(service.Service):
 
     def _order_patches(self):
         try:
-            self._database.write(
-                patch_pairs.refresh_demand,
-                site_state.horizon(base.now(), self.conf.planner))
+            self._database.write(patch_pairs.refresh_demand,
+                                 site_state.horizon(versioned.now()))
         except Exception:
             LOG.exception('Could not put patches in order by their requests,'
                           ' will retry in the next round')
@@ -256,7 +251,7 @@ class ConductorService(service.Service):
         interval = self.conf.planner.interval
         if not interval:
             return
-        before = base.now() - datetime.timedelta(seconds=interval)
+        before = versioned.now() - datetime.timedelta(seconds=interval)
         try:
             for site in self._database.read(plans.due_sites, before):
                 self._plan(site)
@@ -280,7 +275,7 @@ class ConductorService(service.Service):
             LOG.error('Could not plan site %s, will retry in %s s ([planner]'
                       ' interval): %s', site,
                       self.conf.planner.interval, error)
-            self._database.write(plans.set_planned, site, base.now())
+            self._database.write(plans.set_planned, site, versioned.now())
             return
         self._notifier.send_plan(plan)
 
@@ -295,7 +290,7 @@ class ConductorService(service.Service):
 
     def _prune(self):
         self._tidy()
-        before = site_state.horizon(base.now(), self.conf.planner)
+        before = site_state.horizon(versioned.now())
         for function, what in (
                 (history.prune, 'old requests'),
                 (catalogue.forget_deleted, 'deleted images')):

@@ -18,7 +18,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.cloud import servers
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import volume_caches

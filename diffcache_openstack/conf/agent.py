@@ -58,7 +58,7 @@ belong to different sites.
         'state_dir',
         default='/var/lib/diffcache',
         help='''
-Directory of everything that the agent stores: templates, patches and manifests
+Directory of everything that the agent stores: images, patches and manifests
 below ``objects``, and small state files. Use the filesystem of Nova's
 instances: where it can share extents (XFS with reflink, Btrfs), delivering an
 image needs no copy.
@@ -69,7 +69,7 @@ image needs no copy.
         default=50 * 1000 ** 3,
         sample_default='50GB',
         help='''
-Capacity for templates and patches, in bytes or with a unit (``50GB``,
+Capacity for images and patches, in bytes or with a unit (``50GB``,
 ``20GiB``). Plans fill it and never exceed it. Images that are being built need
 extra space, at most one image per concurrent request. A repository ignores the
 option: it holds everything.
@@ -133,6 +133,36 @@ before may be incomplete, and has to be removed. Flushes an image to the disk
 before it is delivered; without it requests are faster. A crash of the agent is
 harmless in both cases.
 '''),
+    cfg.BoolOpt(
+        'always_verify',
+        default=False,
+        advanced=True,
+        help='''
+Whether an image is read and hashed each time before it is delivered. If false,
+an image is hashed when it arrives, and again only if its file was changed, or
+by the scrub: to deliver it then takes no time. See the documentation on
+security for what that trusts.
+'''),
+    cfg.IntOpt(
+        'scrub_days',
+        default=7,
+        min=1,
+        help='''
+Days within which each stored object is read again from the disk and compared
+with its hash, in the background, whenever the disk is idle. A damaged one is
+no longer used, and the log and "diffcache-manage doctor" name what was
+delivered from it since it was last found right.
+'''),
+    cfg.Opt(
+        'scrub_rate',
+        type=units.Size(),
+        default=10 * 1000 ** 2,
+        sample_default='10MB',
+        help='''
+Most bytes that are read per second for ``scrub_days``, a number or with a unit
+(``10MB``). 10 MB/s read 6 TB in a week; "diffcache-manage doctor" warns if the
+rate does not suffice.
+'''),
     cfg.StrOpt(
         'socket',
         default='$state_dir/agent.sock',
@@ -173,6 +203,23 @@ user, which has to belong to it as well: one for glance-api alone. Unset: none.
 Every member can read every image of the catalogue: Glance checks projects,
 not the agent.
 '''),
+    cfg.StrOpt(
+        'cinder_socket',
+        default='',
+        sample_default='$state_dir/cinder.sock',
+        help='''
+Path of the unix socket on which the agent serves cinder-backup on the same
+host: it saves volumes that cinder-backup has opened to the version store, and
+writes backups to them. Empty disables the socket.
+'''),
+    cfg.StrOpt(
+        'cinder_socket_group',
+        help='''
+Group whose members may connect to ``cinder_socket``, besides the agent's own
+user, which has to belong to it as well: one for cinder-backup alone. Unset:
+none. Members can do nothing there but what the conductor has begun for a
+service with a key of Cinder's.
+'''),
     cfg.ListOpt(
         'output_directories',
         default=[],
@@ -201,7 +248,8 @@ deleted. A file larger than the capacity is built and sent, but not cached.
         advanced=True,
         help='''
 Seconds between two heartbeats to the conductor. With each heartbeat the agent
-fetches the site map if it changed, and resends reports that failed. Must be
+fetches the site map if it changed, and resends reports that failed. Three
+times as often, hosts exchange what servers read of images that arrive. Must be
 well below ``[conductor] host_timeout``.
 '''),
 ]

@@ -124,40 +124,13 @@ for images that are served from then on.
         default=0.1,
         advanced=True,
         help='''
-From how many servers that read it on a chunk is prefetched for others, and is
-of the boot set of its image: below 1 a share of the servers that read the most
-frequent chunk, 1 and above a number of servers. With lower values more is
-fetched that others do not read; with higher ones they wait for more of what
-they read. With a number, nothing is known of an image until as many servers
-have read it; a host counts in profiles for at most 16. Set the same value for
-conductors, the API and hosts. On hosts it holds for images that are served
-from then on.
-'''),
-    cfg.Opt(
-        'fan_out',
-        type=units.Count(min=0, max=64),
-        default=2,
-        advanced=True,
-        help='''
-Answers with chunks of an image that this host sends to others at the same time
-until it refers further requests. A host that requests a chunk for which this
-many have asked before is then sent to one of those, which has the chunk or is
-getting it; where that does not serve it, this host does. Servers that boot at
-the same time so wait less for one busy host. 0 refers none. With 1 chunks pass
-through more hosts one after the other, with high values few requests are
-referred. Releases that know no referrals are served as before. Holds for
-images that are served from then on.
-'''),
-    cfg.Opt(
-        'learn_interval',
-        type=units.Number(min=0.1, max=3600.0),
-        default=5.0,
-        advanced=True,
-        help='''
-Seconds between two exchanges of an agent with the conductor, for each image
-that is served while it arrives: what servers of this host have read, for what
-those of other hosts have. Lower values let hosts that boot at the same time
-learn more from each other, and cost more calls.
+Prefetch a chunk, and count it as part of the boot set of its image, once this
+many servers have read it. Below 1: this share of the servers that read the
+most frequent chunk. With lower values more is fetched that others do not read;
+with higher ones they wait for more of what they read. With a number, nothing
+is known of an image until as many servers have read it; a host counts in
+profiles for at most 16. Set the same value for conductors, the API and hosts.
+On hosts it holds for images that are served from then on.
 '''),
     cfg.StrOpt(
         'share_profiles',

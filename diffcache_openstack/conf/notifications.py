@@ -9,16 +9,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the listener to notifications of Nova, Glance and Cinder."""
+"""Options of the listener to notifications of Nova and Glance."""
 
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
     'notifications',
-    title='Notifications of Nova, Glance and Cinder',
-    help='They inform the conductor about requests for images, and about'
-         ' snapshots and backups of volumes, and the repository\'s agent about'
-         ' new and deleted images.')
+    title='Notifications of Nova and Glance',
+    help='They inform the conductor about requests for images, and the'
+         ' repository\'s agent about new and deleted images.')
 
 OPTS = [
     cfg.BoolOpt(
@@ -27,14 +26,13 @@ OPTS = [
         help='''
 Whether the conductor listens to them. Without them the planner knows only the
 requests that agents report, not those that caches of Nova or Glance serve, and
-believes them all: with them, requests count of which a server is known. Nor
-are volumes in write-back flushed for snapshots and backups without them.
+believes them all: with them, requests count of which a server is known.
 '''),
     cfg.StrOpt(
         'transport_url',
         secret=True,
         help='''
-Message broker that Nova, Glance and Cinder send notifications to, such as
+Message broker that Nova and Glance send notifications to, such as
 ``rabbit://user:password@host:5672/``. Default: ``[DEFAULT] transport_url``.
 '''),
     cfg.ListOpt(
@@ -43,7 +41,7 @@ Message broker that Nova, Glance and Cinder send notifications to, such as
         advanced=True,
         help='''
 Topics to listen to. Each has to be in ``[oslo_messaging_notifications]
-topics`` of Nova, Glance and Cinder. Use a topic that no other service
+topics`` of Nova and Glance. Use a topic that no other service
 consumes: each message is delivered to one consumer only.
 '''),
     cfg.StrOpt(
@@ -57,9 +55,4 @@ consumes: each message is delivered to one consumer only.
         advanced=True,
         help='The value of ``[DEFAULT] control_exchange`` in'
              ' glance-api.conf.'),
-    cfg.StrOpt(
-        'cinder_exchange',
-        default='cinder',
-        advanced=True,
-        help='The value of ``[DEFAULT] control_exchange`` in cinder.conf.'),
 ]

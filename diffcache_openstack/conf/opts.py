@@ -17,12 +17,11 @@ several roles and several sites can run in one process.
 
 import collections
 import collections.abc
-import difflib
 import functools
 import importlib
 import importlib.metadata
-import pathlib
 import pkgutil
+import re
 import types
 import typing
 
@@ -37,6 +36,7 @@ from oslo_messaging import opts as messaging_options
 from oslo_reports import opts as report_options
 from oslo_utils import importutils
 
+from diffcache_openstack.common import option_names
 from diffcache_openstack import conf as package
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import quota
@@ -131,6 +131,11 @@ def new_config(argv: collections.abc.Sequence[str] | None = None,
     return conf
 
 
+def version() -> str:
+    """Return the version of the suite that is installed."""
+    return importlib.metadata.version('diffcache-openstack')
+
+
 def parse(conf: cfg.ConfigOpts,
           argv: collections.abc.Sequence[str] | None = None,
           files: collections.abc.Sequence[str] | None = None,
@@ -141,16 +146,13 @@ def parse(conf: cfg.ConfigOpts,
     """
     if argv is None and files is None:
         files = []
-    version = importlib.metadata.version('diffcache-openstack')
     program, description = help_text or (None, None)
-    conf(list(argv or ()), project=PROJECT, prog=program, version=version,
+    conf(list(argv or ()), project=PROJECT, prog=program, version=version(),
          default_config_files=None if files is None else list(files),
          description=description)
-    paths = [str(path) for path in conf.config_file or ()]
-    for directory in conf.config_dir or ():
-        paths += map(str, sorted(pathlib.Path(directory).glob('*.conf')))
-    for path in paths:
+    for path in option_names.files_of(conf):
         _check_names(path, conf)
+    _check_values(conf)
 
 
 # Groups to which libraries add options, and the namespaces where they list
@@ -160,10 +162,6 @@ _SHARED = {'DEFAULT': ('oslo.log', 'oslo.messaging', 'oslo.service.service'),
            'profiler': ('osprofiler',)}
 
 
-class UnknownOptionError(cfg.Error):
-    """A file has an option that its group does not have."""
-
-
 def _check_names(path: str, conf: cfg.ConfigOpts) -> None:
     """Check that a file has no option in our groups that these do not have.
 
@@ -171,21 +169,42 @@ def _check_names(path: str, conf: cfg.ConfigOpts) -> None:
 
     :raises UnknownOptionError: it has
     """
-    sections: dict[str, dict[str, list[str]]] = {}
-    cfg.ConfigParser(path, sections).parse()
-    for section, given in sections.items():
+    for section, given in option_names.read(path).items():
         names = _names_of(section, (given.get('auth_type') or [''])[0])
         if names is None:
             continue
         if section == 'DEFAULT':
             names |= set(conf)
-        for option in given:
-            if option.replace('-', '_') not in names:
-                near = difflib.get_close_matches(option, names, 1)
-                raise UnknownOptionError(
-                    f'{path}: group [{section}] has no option {option!r}'
-                    + (f'; did you mean {near[0]!r}?' if near else
-                       '; remove it.'))
+        option_names.check(path, section, given, names)
+
+
+# Between what oslo.config says of an option's place and of its value.
+_NOT_VALID = ' is not valid: '
+
+
+class BadValueError(cfg.Error):
+    """A file gives an option of ours a value that does not fit it."""
+
+
+def _check_values(conf: cfg.ConfigOpts) -> None:
+    """Check the values of the options in our groups, which are read lazily.
+
+    :raises BadValueError: one does not fit its option
+    """
+    for group, options in _own_opts().items():
+        for option in options:
+            try:
+                getattr(conf[group], option.dest)
+            except cfg.NoSuchOptError:
+                # Of a plug-in, which registers it when it is loaded.
+                continue
+            except cfg.ConfigFileValueError as error:
+                place, _, reason = str(error).partition(_NOT_VALID)
+                path = re.search("detail='([^']*)'", place)
+                raise BadValueError(
+                    (f'{path[1]}: ' if path else '')
+                    + f'group [{group}], option {option.name!r}:'
+                    f' {reason or place}') from error
 
 
 def _names_of(section: str, auth_type: str) -> set[str] | None:
@@ -198,7 +217,7 @@ def _names_of(section: str, auth_type: str) -> set[str] | None:
     if not options and section not in _SHARED:
         return None
     for namespace in _SHARED.get(section, ()):
-        listed = _listed_opts(namespace)
+        listed = listed_opts(namespace)
         if section not in listed:
             return None
         options += listed[section]
@@ -207,9 +226,7 @@ def _names_of(section: str, auth_type: str) -> set[str] | None:
             options += loading.get_auth_plugin_conf_options(auth_type)
         except ksa_exceptions.NoMatchingPlugin:
             return None
-    return {name for option in options for name in (
-        option.dest, *(old.name.replace('-', '_')
-                       for old in option.deprecated_opts if old.name))}
+    return option_names.known(options)
 
 
 @functools.cache
@@ -219,7 +236,7 @@ def _own_opts() -> dict[str, list[cfg.Opt]]:
 
 
 @functools.cache
-def _listed_opts(namespace: str) -> dict[str, list[cfg.Opt]]:
+def listed_opts(namespace: str) -> dict[str, list[cfg.Opt]]:
     """Return the options of a library; none if it is not installed."""
     found = collections.defaultdict(list)
     for entry in importlib.metadata.entry_points(

@@ -45,9 +45,9 @@ DiffCache paper, which uses no patches at a site with one host.
         help='''
 What plans minimize. Choose ``wan_bytes`` where the link to the repository is
 paid by volume: images then wait somewhat longer. Moving an object to a
-host counts with the bytes that it takes from the repository, and
-``move_weight`` is not used. A plan for seconds is computed as well, each in
-half of ``time_limit``, and the one that fetches fewer bytes is taken.
+host counts with the bytes that it takes from the repository. A plan for
+seconds is computed as well, each in half of ``time_limit``, and the one that
+fetches fewer bytes is taken.
 '''),
     cfg.Opt(
         'site_objective',
@@ -91,59 +91,6 @@ hosts. Higher values help if images descend from each other in long chains, but
 planning takes longer, and intermediate contents take space in the host's state
 directory during a build. Set it on the conductors: hosts get it with the site
 map.
-'''),
-    cfg.IntOpt(
-        'half_life',
-        default=7 * 24 * 3600,
-        min=1,
-        mutable=True,
-        advanced=True,
-        help='''
-Seconds after which a request counts half in the forecast of demand. The
-default of a week keeps images of working days in the cache over a weekend.
-'''),
-    cfg.Opt(
-        'prior',
-        type=units.Number(min=0.0),
-        default=0.05,
-        mutable=True,
-        advanced=True,
-        help='''
-Recent requests assumed for every image at each host, in addition to real ones.
-Higher values give images that were never requested a share of free capacity. 0
-places only images with a history.
-'''),
-    cfg.Opt(
-        'min_gain',
-        type=units.Number(min=0.0, max=1.0),
-        default=0.02,
-        mutable=True,
-        advanced=True,
-        help='''
-Fraction by which a new plan has to lower the expected cost, including the cost
-of moving its objects, to replace the current plan. Prevents hosts from
-exchanging objects of equal worth with each plan. 0 accepts any better plan.
-'''),
-    cfg.Opt(
-        'move_weight',
-        type=units.Number(min=0.0),
-        default=0.01,
-        mutable=True,
-        advanced=True,
-        help='''
-Cost of one second of moving objects to hosts, in seconds of waiting for
-images. A new plan has to save the cost of its moves within ``horizon``. 0
-moves objects for any saving.
-'''),
-    cfg.IntOpt(
-        'horizon',
-        default=7 * 24 * 3600,
-        min=60,
-        mutable=True,
-        advanced=True,
-        help='''
-Seconds that a plan is expected to last; the cost of its moves is spread over
-them.
 '''),
     cfg.ListOpt(
         'drained_hosts',

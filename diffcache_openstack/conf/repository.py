@@ -109,16 +109,6 @@ Largest patch to keep, as a fraction of its target's data. Larger patches save
 too little for the space and the time to apply them. 0 creates no patches.
 '''),
     cfg.IntOpt(
-        'nearest_bases',
-        default=8,
-        min=1,
-        advanced=True,
-        help='''
-Most bases from which patches to an image are created: those with the smallest
-patches, as estimated from a sample of both images. Higher values give the
-planner more choices, and take more time and space at the repository.
-'''),
-    cfg.IntOpt(
         'patches_on_demand',
         default=20,
         min=0,
@@ -128,19 +118,8 @@ Most patches within an hour that hosts may have created at once. A host that
 needs an image requests the patch from one of its site's images if there is
 none yet, if that is faster than the whole image, and waits for it for half of
 the time of the whole image at most.
-``windows`` and ``max_load`` do not delay it. Creating a patch uses a processor
-for some 15 seconds per gigabyte of the image's data. 0 creates none on
-request.
-'''),
-    cfg.Opt(
-        'max_load',
-        type=units.Number(min=0.0),
-        default=0.0,
-        advanced=True,
-        help='''
-Load average of one minute, divided by the number of processors, above which no
-further patch is started. Creating a patch uses all processors. 0 sets no
-limit.
+``windows`` do not delay it. Creating a patch uses a processor for some 15
+seconds per gigabyte of the image's data. 0 creates none on request.
 '''),
     cfg.ListOpt(
         'windows',
@@ -154,8 +133,7 @@ Adding an image and reading its content once is not limited by it.
         min=1,
         advanced=True,
         help='''
-Seconds between two searches for missing patches, also after ``windows`` or
-``max_load`` paused the creation of patches. A new image starts a search at
-once.
+Seconds between two searches for missing patches, also after ``windows`` paused
+the creation of patches. A new image starts a search at once.
 '''),
 ]

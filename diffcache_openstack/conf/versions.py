@@ -90,6 +90,25 @@ Most bytes of saves of this host that wait in ``inbox`` to be accepted. A
 server whose first version has more bytes, compressed, cannot be saved. Lower
 values leave more of ``inbox_limit`` to other hosts. 0 sets no limit.
 '''),
+    cfg.IntOpt(
+        'export_limit',
+        default=100,
+        min=-1,
+        help='''
+Most images of a project that were exported from versions, as Glance has them.
+Glance applies its own quotas to the user of ``[glance]``, whatever project an
+image is created for. An export that would exceed it is refused. -1 sets no
+limit.
+'''),
+    cfg.Opt(
+        'export_size_limit',
+        type=units.Size(),
+        default=10 * 1000 ** 4,
+        sample_default='10TB',
+        help='''
+Most bytes of these images of a project. An export starts while there are less:
+it may exceed the limit. 0 sets no limit.
+'''),
     cfg.BoolOpt(
         'maintains_store',
         default=False,
@@ -184,6 +203,17 @@ project; projects take turns. More tasks load the host more.
         help='''
 Tasks of one project that the conductor has hosts perform at the same time.
 Others of the project stay queued. Lower values leave more to other projects.
+'''),
+    cfg.Opt(
+        'scratch_limit',
+        type=units.Size(minimum=1),
+        default=10 * 1000 ** 3,
+        sample_default='10GB',
+        help='''
+Most bytes of a volume that a running server may overwrite while the volume is
+saved. QEMU keeps what was there before in a file without a name below
+``[agent] state_dir`` until it is read. If a server overwrites more, its writes
+succeed and the save fails.
 '''),
     cfg.Opt(
         'min_rate',

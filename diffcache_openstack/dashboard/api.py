@@ -168,7 +168,7 @@ def _images(request):
     Pages show what is not among them by ID.
     """
     with reported(request, _('Could not list images')):
-        return first(client(request).templates, _MOST_NAMES)
+        return first(client(request).images, _MOST_NAMES)
     return []
 
 

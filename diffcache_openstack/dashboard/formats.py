@@ -21,10 +21,10 @@ from horizon.utils import filters
 from diffcache_openstack.common import units
 
 NOTHING = '-'
-KINDS = (('templates', _('Image')), ('patches', _('Patch')),
+KINDS = (('images', _('Image')), ('patches', _('Patch')),
          ('manifests', _('Manifest')), ('recipes', _('Recipe')))
 # Kinds of objects that plans place; others come with images.
-PLACED = ('templates', 'patches')
+PLACED = ('images', 'patches')
 _DIGITS = 12
 _BLOCK = 4096
 _HOUR = 3600

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Templates and patches.
+"""Images and patches.
 
 Registration is idempotent: registering the same twice is no error, registering
 something else of the content under the same id is.
@@ -39,7 +39,7 @@ from diffcache_openstack.objects import fingerprints
 _NEW_MEASUREMENT = 0.25
 # Rows per statement, below the limits on parameters of all engines.
 _BATCH = 400
-# What a registration may change of a template that is known.
+# What a registration may change of an image that is known.
 _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
                'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
                'status', 'form_id', 'form_size', 'family', 'record',
@@ -49,90 +49,90 @@ _FILE_FACTS = ('size', 'disk_format', 'file_size', 'os_hash_algo',
                'os_hash_value')
 
 
-def put_template(
-        session: orm.Session, template: objects.Template,
+def put_image(
+        session: orm.Session, image: objects.Image,
         when: datetime.datetime,
         keeps_record: collections.abc.Callable[
-            [orm.Session, objects.Template, objects.Template], bool
+            [orm.Session, objects.Image, objects.Image], bool
         ] | None = None
-) -> tuple[objects.Template, set[str]]:
-    """Register a template; of a known one all but the content may be new.
+) -> tuple[objects.Image, set[str]]:
+    """Register an image; of a known one all but the content may be new.
 
     An image that was deleted stays deleted: Glance uses no id twice, so
     a report that differs is outdated.
 
-    :param keeps_record: says whether the record of the known template is to
+    :param keeps_record: says whether the record of the known image is to
         be kept in place of the new one's; None to take the new one's
-    :returns: the template, and the sites whose map changed
+    :returns: the image, and the sites whose map changed
     :raises Conflict: the id is registered with other content, or the record
         that is kept names another file
     """
-    row = session.get(models.Template, template.id)
-    _settle_compressed_size(row, template)
-    if row is not None and row.content_id != template.content_id:
+    row = session.get(models.Image, image.id)
+    _settle_compressed_size(row, image)
+    if row is not None and row.content_id != image.content_id:
         raise exceptions.Conflict(
-            f'Template {template.id} is registered with content'
-            f' {row.content_id}, not {template.content_id}; register the new'
-            f' content under a new id, or remove the template first.')
+            f'Image {image.id} is registered with content'
+            f' {row.content_id}, not {image.content_id}; register the new'
+            f' content under a new id, or remove the image first.')
     if row is not None and keeps_record and keeps_record(
-            session, _template(row), template):
-        _keep_record(row, template)
+            session, _image(row), image):
+        _keep_record(row, image)
     if row is not None and (row.status == objects.DELETED
-                            or _same(row, template)):
-        return _template(row), set()
+                            or _same(row, image)):
+        return _image(row), set()
     if row is None:
-        row = models.Template(id=template.id, content_id=template.content_id,
-                              created_at=template.created_at or when)
+        row = models.Image(id=image.id, content_id=image.content_id,
+                           created_at=image.created_at or when)
         session.add(row)
-    elif _same_to_hosts(row, template):
+    elif _same_to_hosts(row, image):
         # Whom it is shared with, Glance and Nova check by themselves.
-        _set_members(row, template.members)
+        _set_members(row, image.members)
         session.flush()
-        return _template(row), set()
-    family_changed = row.family != template.family
+        return _image(row), set()
+    family_changed = row.family != image.family
     for name in _CHANGEABLE:
-        setattr(row, name, getattr(template, name))
-    _set_members(row, template.members)
+        setattr(row, name, getattr(image, name))
+    _set_members(row, image.members)
     session.flush()
     _follow_content(session, row.content_id, family_changed)
     changes = _changes_of(session, row)
     if row.status == objects.DELETED:
         _remove_orphans(session)
-    return _template(row), generations.raise_all_generations(session, changes)
+    return _image(row), generations.raise_all_generations(session, changes)
 
 
-def templates_of(session: orm.Session,
-                 template_ids: collections.abc.Sequence[str]
-                 ) -> list[objects.Template]:
-    """Return those of some templates that there are, by id."""
+def images_of(session: orm.Session,
+              image_ids: collections.abc.Sequence[str]
+              ) -> list[objects.Image]:
+    """Return those of some images that there are, by id."""
     found = []
-    for start in range(0, len(template_ids), _BATCH):
-        found += map(_template, session.scalars(
-            sa.select(models.Template).where(models.Template.id.in_(
-                template_ids[start:start + _BATCH]))))
-    return sorted(found, key=lambda template: template.id)
+    for start in range(0, len(image_ids), _BATCH):
+        found += map(_image, session.scalars(
+            sa.select(models.Image).where(models.Image.id.in_(
+                image_ids[start:start + _BATCH]))))
+    return sorted(found, key=lambda image: image.id)
 
 
-def find_unregistered_templates(
+def find_unregistered_images(
         session: orm.Session,
         given: collections.abc.Mapping[str, fingerprints.Fingerprint],
         keeps_record: collections.abc.Callable[
-            [orm.Session, objects.Template], bool]
+            [orm.Session, objects.Image], bool]
 ) -> list[str]:
     """Return the images that are not in the catalogue as a repository's are.
 
     :param given: its fingerprints by image id
-    :param keeps_record: says whether the record of a known template stays
+    :param keeps_record: says whether the record of a known image stays
         in place of that repository's
     """
     same = set()
-    for template in templates_of(session, list(given)):
-        known = fingerprints.of_template(template)
-        wanted = given[template.id]
-        if known == wanted or template.status == objects.DELETED or (
+    for image in images_of(session, list(given)):
+        known = fingerprints.of_image(image)
+        wanted = given[image.id]
+        if known == wanted or image.status == objects.DELETED or (
                 known.common == wanted.common
-                and keeps_record(session, template)):
-            same.add(template.id)
+                and keeps_record(session, image)):
+            same.add(image.id)
     return [name for name in given if name not in same]
 
 
@@ -176,29 +176,29 @@ def _active_of(session, contents):
     found = set()
     for start in range(0, len(contents), _BATCH):
         found.update(session.scalars(_active_contents().where(
-            models.Template.content_id.in_(
+            models.Image.content_id.in_(
                 contents[start:start + _BATCH]))))
     return found
 
 
-def get_template(session: orm.Session, template_id: str) -> objects.Template:
-    """Return a template by its id.
+def get_image(session: orm.Session, image_id: str) -> objects.Image:
+    """Return an image by its id.
 
     :raises NotFound: there is none
     """
-    return _template(_need_template(session, template_id))
+    return _image(_need_image(session, image_id))
 
 
-def list_templates(session: orm.Session) -> list[objects.Template]:
-    """Return all templates that may be served, by id."""
-    return [template for template in known_templates(session)
-            if template.status == objects.ACTIVE]
+def list_images(session: orm.Session) -> list[objects.Image]:
+    """Return all images that may be served, by id."""
+    return [image for image in known_images(session)
+            if image.status == objects.ACTIVE]
 
 
-def known_templates(session: orm.Session) -> list[objects.Template]:
-    """Return all templates, also those that were withdrawn, by id."""
-    return [_template(row) for row in session.scalars(
-        sa.select(models.Template).order_by(models.Template.id))]
+def known_images(session: orm.Session) -> list[objects.Image]:
+    """Return all images, also those that were withdrawn, by id."""
+    return [_image(row) for row in session.scalars(
+        sa.select(models.Image).order_by(models.Image.id))]
 
 
 def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
@@ -208,34 +208,34 @@ def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
     :returns: how many were forgotten
     """
     held = sa.select(models.Holding.object_id).where(
-        models.Holding.kind == objects.TEMPLATES)
-    forgotten = list(session.scalars(sa.select(models.Template.id).where(
-        models.Template.status == objects.DELETED,
-        models.Template.created_at < before,
-        models.Template.content_id.not_in(held))))
+        models.Holding.kind == objects.IMAGES)
+    forgotten = list(session.scalars(sa.select(models.Image.id).where(
+        models.Image.status == objects.DELETED,
+        models.Image.created_at < before,
+        models.Image.content_id.not_in(held))))
     for start in range(0, len(forgotten), _BATCH):
         session.execute(
-            sa.delete(models.Template).where(
-                models.Template.id.in_(forgotten[start:start + _BATCH]))
+            sa.delete(models.Image).where(
+                models.Image.id.in_(forgotten[start:start + _BATCH]))
             .execution_options(synchronize_session=False))
     if forgotten:
         generations.raise_all_generations(session, [
-            generations.Change(generations.TEMPLATE,
+            generations.Change(generations.IMAGE,
                                name) for name in forgotten])
     return len(forgotten)
 
 
-def restore_template(session: orm.Session, template_id: str) -> set[str]:
+def restore_image(session: orm.Session, image_id: str) -> set[str]:
     """Serve an image again that is marked as deleted.
 
     :returns: the sites whose map changed
-    :raises NotFound: there is no such template
+    :raises NotFound: there is no such image
     :raises Conflict: it is not marked as deleted
     """
-    row = _need_template(session, template_id)
+    row = _need_image(session, image_id)
     if row.status != objects.DELETED:
         raise exceptions.Conflict(
-            f'Template {template_id} is {row.status}, not deleted; only the'
+            f'Image {image_id} is {row.status}, not deleted; only the'
             f' image service changes that.')
     row.status = objects.ACTIVE
     session.flush()
@@ -244,13 +244,13 @@ def restore_template(session: orm.Session, template_id: str) -> set[str]:
                                              _changes_of(session, row))
 
 
-def remove_template(session: orm.Session, template_id: str) -> set[str]:
-    """Delete a template, and patches from or to a content without one.
+def remove_image(session: orm.Session, image_id: str) -> set[str]:
+    """Delete an image, and patches from or to a content without one.
 
     :returns: the sites whose map changed
-    :raises NotFound: there is no such template
+    :raises NotFound: there is no such image
     """
-    row = _need_template(session, template_id)
+    row = _need_image(session, image_id)
     changes = _changes_of(session, row)
     session.delete(row)
     session.flush()
@@ -265,7 +265,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
 
     :returns: the patch that is registered for the pair, and the sites whose
         map changed
-    :raises NotFound: no template has the content of an end
+    :raises NotFound: no image has the content of an end
     """
     for content_id in (patch.base, patch.target):
         _need_content(session, content_id, patch.id)
@@ -295,7 +295,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:
-    """Return all patches between templates that may be served, by ends."""
+    """Return all patches between images that may be served, by ends."""
     return [_patch(row) for row in session.scalars(
         _listed_patches().order_by(models.Patch.base, models.Patch.target))]
 
@@ -318,8 +318,8 @@ def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
 
 
 def _changes_of(session, row):
-    """Return what of maps may change with a template: its patches, too."""
-    return [generations.Change(generations.TEMPLATE, row.id), *(
+    """Return what of maps may change with an image: its patches, too."""
+    return [generations.Change(generations.IMAGE, row.id), *(
         generations.Change(generations.PATCH,
                            patch_id) for patch_id in session.scalars(
             sa.select(models.Patch.id).where(sa.or_(
@@ -332,50 +332,50 @@ def _follow_content(session, content_id, family_changed=False):
         patch_pairs.withdraw_content(session, content_id)
 
 
-def _need_template(session, template_id):
-    row = session.get(models.Template, template_id)
+def _need_image(session, image_id):
+    row = session.get(models.Image, image_id)
     if row is None:
         raise exceptions.NotFound(
-            f'Template {template_id} is not registered; see'
+            f'Image {image_id} is not registered; see'
             f' "diffcache-manage image list".')
     return row
 
 
 def _need_content(session, content_id, patch_id):
     found = session.scalar(sa.select(sa.func.count()).where(
-        models.Template.content_id == content_id,
-        models.Template.status != objects.DELETED))
+        models.Image.content_id == content_id,
+        models.Image.status != objects.DELETED))
     if not found:
         raise exceptions.NotFound(
             f'Patch {patch_id} names the content {content_id}, which no'
-            f' template has; register the template first.')
+            f' image has; register the image first.')
 
 
 def _listed_patches():
     # Not by IN: SQLite looks up each pair of contents in the index of pairs.
     return sa.select(models.Patch).where(
-        *(sa.exists().where(models.Template.content_id == end,
-                            models.Template.status == objects.ACTIVE)
+        *(sa.exists().where(models.Image.content_id == end,
+                            models.Image.status == objects.ACTIVE)
           for end in (models.Patch.base, models.Patch.target)))
 
 
 def _active_contents():
-    return sa.select(models.Template.content_id).where(
-        models.Template.status == objects.ACTIVE)
+    return sa.select(models.Image.content_id).where(
+        models.Image.status == objects.ACTIVE)
 
 
 def _remove_orphans(session):
     """Remove what was there for images that are gone."""
     _remove_orphaned_patches(session)
-    plans.drop_items(session, objects.TEMPLATES,
-                     sa.select(models.Template.content_id).where(
-                         models.Template.status != objects.DELETED))
+    plans.drop_items(session, objects.IMAGES,
+                     sa.select(models.Image.content_id).where(
+                         models.Image.status != objects.DELETED))
     plans.drop_items(session, objects.PATCHES, sa.select(models.Patch.id))
 
 
 def _remove_orphaned_patches(session):
-    contents = sa.select(models.Template.content_id).where(
-        models.Template.status != objects.DELETED)
+    contents = sa.select(models.Image.content_id).where(
+        models.Image.status != objects.DELETED)
     session.execute(
         sa.delete(models.Patch).where(sa.or_(
             models.Patch.base.not_in(contents),
@@ -383,43 +383,43 @@ def _remove_orphaned_patches(session):
         .execution_options(synchronize_session=False))
 
 
-def _same(row, template):
-    return (_same_to_hosts(row, template)
-            and _members(row) == sorted(set(template.members)))
+def _same(row, image):
+    return (_same_to_hosts(row, image)
+            and _members(row) == sorted(set(image.members)))
 
 
-def _same_to_hosts(row, template):
-    return all(getattr(row, name) == getattr(template, name)
+def _same_to_hosts(row, image):
+    return all(getattr(row, name) == getattr(image, name)
                for name in _CHANGEABLE)
 
 
-def _settle_compressed_size(row, template):
+def _settle_compressed_size(row, image):
     """Replace a reported compressed size by the one to store.
 
     An agent that does not say leaves what is known. The form of incompressible
     content is some bytes longer than its data; no report counts for more.
     """
-    if template.compressed_size is None:
-        template.compressed_size = row and row.compressed_size
-    elif template.compressed_size == 0:
-        template.compressed_size = None
-    if template.compressed_size is not None:
-        template.compressed_size = min(template.compressed_size,
-                                       template.data_size)
+    if image.compressed_size is None:
+        image.compressed_size = row and row.compressed_size
+    elif image.compressed_size == 0:
+        image.compressed_size = None
+    if image.compressed_size is not None:
+        image.compressed_size = min(image.compressed_size,
+                                    image.data_size)
 
 
-def _keep_record(row, template):
-    """Leave what the record of a known template covers as it is."""
+def _keep_record(row, image):
+    """Leave what the record of a known image covers as it is."""
     for name in _FILE_FACTS:
-        known, given = getattr(row, name), getattr(template, name)
+        known, given = getattr(row, name), getattr(image, name)
         if known != given:
             raise exceptions.Conflict(
-                f'Image {template.id} is registered by another repository'
+                f'Image {image.id} is registered by another repository'
                 f' with {name} {known}, not {given}. Find out which of the'
                 f' two has the file of Glance, and revoke the key of the'
                 f' other (diffcache-manage host-key revoke).')
     for name in fingerprints.OF_RECORD:
-        setattr(template, name, getattr(row, name))
+        setattr(image, name, getattr(row, name))
 
 
 def _members(row):
@@ -428,12 +428,12 @@ def _members(row):
 
 def _set_members(row, members):
     kept = {found.member: found for found in row.members}
-    row.members = [kept.get(member) or models.TemplateMember(member=member)
+    row.members = [kept.get(member) or models.ImageMember(member=member)
                    for member in sorted(set(members))]
 
 
-def _template(row):
-    return objects.Template(
+def _image(row):
+    return objects.Image(
         id=row.id, content_id=row.content_id, created_at=row.created_at,
         members=_members(row),
         **{name: getattr(row, name) for name in _CHANGEABLE})

@@ -13,6 +13,7 @@
 
 import collections.abc
 import contextlib
+import os
 import typing
 
 from oslo_config import cfg
@@ -91,6 +92,14 @@ def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
         raise exceptions.PermanentError(
             f'The database {_address(conf)} cannot be used:'
             f' {_reason(error)}; check [database] connection.') from error
+
+
+def missing_file(conf: cfg.ConfigOpts) -> str | None:
+    """Return the file of SQLite that connecting would create, if any."""
+    path = conf.database.connection.removeprefix('sqlite:///')
+    missing = path != conf.database.connection and path \
+        and not os.path.exists(path) and os.path.isdir(os.path.dirname(path))
+    return path if missing else None
 
 
 def _address(conf: cfg.ConfigOpts) -> str:

@@ -80,6 +80,8 @@ def current(conf: cfg.ConfigOpts, max_retries: int | None = None
     :param max_retries: see :class:`.engine.Database`
     :raises oslo_db.exception.DBError: the database cannot be reached
     """
+    if engines.missing_file(conf):
+        return None
     database = engines.Database(conf, max_retries)
     try:
         with database.engine.connect() as connection:

@@ -24,9 +24,13 @@ _COUNTED = (states.SAVE, states.RESTORE, states.EXPORT, states.DIFF)
 
 
 def versions(session: orm.Session, project_id: str) -> int:
-    """Return the number of versions that are saved, or are being saved."""
+    """Return the number of versions that are saved, or are being saved.
+
+    Cinder has quotas of its own for backups of volumes.
+    """
     table = models.ServerVersion
     return _count(session, table, table.project_id == project_id,
+                  table.volume_id.is_(None),
                   table.state != states.ERROR)
 
 
@@ -56,6 +60,9 @@ def open_tasks(session: orm.Session, project_id: str) -> int:
     table = models.VersionTask
     return _count(session, table, table.project_id == project_id,
                   table.kind.in_(_COUNTED),
+                  # Cinder's backups are saves without a server.
+                  sa.or_(table.kind != states.SAVE,
+                         table.server_id.is_not(None)),
                   table.state.not_in(states.ENDED))
 
 

@@ -23,7 +23,7 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import volume_cache
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import room
@@ -70,7 +70,8 @@ def put_cache(session: orm.Session, host: str, cache: objects.SsdCache
                     .execution_options(synchronize_session=False))
     session.execute(sa.insert(table), [{
         'host_id': host_id, 'state': cache.state, 'capacity': cache.capacity,
-        'policy': cache.policy, 'epoch': cache.epoch, 'updated_at': base.now(),
+        'policy': cache.policy, 'epoch': cache.epoch,
+        'updated_at': versioned.now(),
         'decisions': json.dumps([{
             'time': listing.instant(each.time), 'policy': each.policy,
             'changed': each.changed, 'explain': each.explain}
@@ -210,7 +211,8 @@ def _row(host_id: int, volume: objects.VolumeCache, owner: VolumeOwner
         for name in objects.VolumeCurve.fields}
     return {'id': volume.id, 'host_id': host_id, 'mode': volume.mode,
             'document': json.dumps(document), **owner._asdict(),
-            'curve': curve and json.dumps(curve), 'updated_at': base.now(),
+            'curve': curve and json.dumps(curve),
+            'updated_at': versioned.now(),
             'working_set': _working_set(volume)}
 
 

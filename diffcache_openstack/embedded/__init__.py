@@ -9,3 +9,6 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+
+# Threads are chosen before anything loads oslo.service.
+from diffcache_openstack.runtime import threading_backend  # noqa: F401

@@ -22,7 +22,7 @@ from diffcache_openstack.agent import service as agents
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class PublishedImages:
@@ -54,17 +54,17 @@ class PublishedImages:
         return path.stat().st_size
 
 
-def download(agent: agents.Agent, template: views.TemplateRef,
+def download(agent: agents.Agent, image: views.ImageRef,
              output: pathlib.Path) -> objects.Request:
     """Have an image's file cross the WAN, and convert it.
 
-    :param template: the file, registered as if it were an image
+    :param image: the file, registered as if it were an image
     :returns: the request, with the seconds of the conversion
     :raises DiffCacheError: it cannot be downloaded or converted
     """
     with files.beside(str(output)) as packed:
         request = agent.server.deliver(
-            template, outputs.LocalOutput(packed))
+            image, outputs.LocalOutput(packed))
         started = time.monotonic()
         qemu_img.expand(str(packed), str(output))
     request.seconds += time.monotonic() - started

@@ -42,7 +42,7 @@ from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import published
-from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.embedded import sites
 from diffcache_openstack import objects
 
 PLAIN_NOVA = 'repository'
@@ -166,7 +166,7 @@ class Testbed:
         self._sha256: dict[str, str] = {}
         self._published = published.PublishedImages(directory / 'published')
         self._published_sizes: dict[str, int] = {}
-        self._templates: dict[str, catalogue.ImageRecord] = {}
+        self._records: dict[str, catalogue.ImageRecord] = {}
 
     def run(self) -> Result:
         """Prepare, run the four modes, and tell.
@@ -201,7 +201,7 @@ class Testbed:
                 self._progress(f'registering {image.name}, {number} of '
                                f'{len(self._images)}')
                 self._sha256[image.name] = sha256(image.path)
-                self._templates[image.name] = site.register(
+                self._records[image.name] = site.register(
                     image.path, self._id(image), image.name)
                 self._published_sizes[image.name] = self._published.publish(
                     image.path, self._sha256[image.name])
@@ -228,7 +228,7 @@ class Testbed:
         state = directory / 'repository'
         if mode == PLAIN_NOVA:
             return state
-        names = ['images', 'objects/templates', 'objects/manifests',
+        names = ['images', 'objects/images', 'objects/manifests',
                  'objects/compressed']
         if mode in building.MODES:
             names += ['patches', 'objects/patches']
@@ -343,7 +343,7 @@ class Testbed:
                  and o.output.exists()
                  and o.image.name not in whole and not o.request.wan_bytes]
         return max(built, default=None, key=lambda o: (
-            self._templates[o.image.name].data_size, o.number))
+            self._records[o.image.name].data_size, o.number))
 
     def _keep_one(self, outcomes: typing.Sequence[Outcome]) -> None:
         """Remove the outputs but the one to boot.
@@ -366,10 +366,10 @@ class Testbed:
                       'local_mbit_s': self._setup.links.local},
             'images': [{
                 'name': image.name,
-                'size': self._templates[image.name].size,
-                'data_size': self._templates[image.name].data_size,
+                'size': self._records[image.name].size,
+                'data_size': self._records[image.name].data_size,
                 'published_size': self._published_sizes[image.name],
-                'content_id': self._templates[image.name].content_id,
+                'content_id': self._records[image.name].content_id,
                 'sha256': self._sha256[image.name]}
                 for image in self._images],
             'modes': {mode: _mode_document(result, templates_s)

@@ -30,8 +30,9 @@ from oslo_log import log
 from oslo_utils import uuidutils
 
 from diffcache_openstack.agent_client import local_client
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import option_names
 from diffcache_openstack.glance import agents
 from diffcache_openstack.glance import fills
 from diffcache_openstack.glance import options
@@ -59,6 +60,11 @@ class Driver(base.Driver):
         :raises Misconfigured: the message names the option
         """
         options.register_opts(CONF)
+        try:
+            option_names.check_group(option_names.files_of(CONF),
+                                     options.GROUP.name, options.OPTS)
+        except option_names.UnknownOptionError as error:
+            raise Misconfigured(str(error)) from error
         group = CONF[options.GROUP.name]
         if not group.socket or not os.path.isabs(group.socket):
             raise Misconfigured(

@@ -46,12 +46,16 @@ class Delivering:
         """Make the disk from an image; see Nova's imagebackend.Image.cache.
 
         Disks that are made of nothing, such as swap, name no image.
+
+        :raises ServiceUnavailable: the base image is a link, and diffcached
+            does not answer
         """
         image_id = kwargs.get('image_id')
         # Other backends copy the base whole.
         overlay = isinstance(self, imagebackend.Qcow2)
         reader = fetching.Reader(self._server, overlay)
         if image_id:
+            fetching.warm(self.fetcher.path(filename))
             fetch_func = self.fetcher.around(fetch_func, reader)
         super().cache(fetch_func, filename, *args,  # type: ignore[misc]
                       **kwargs)

@@ -25,6 +25,8 @@ import stat
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import option_names
+from diffcache_openstack.nova import options
 
 LOG = logging.getLogger(__name__)
 
@@ -39,10 +41,20 @@ def check(conf: cfg.ConfigOpts) -> None:
 
     :raises InvalidInput: it cannot work; the message names the option
     """
+    _check_names(conf)
     _check_images(conf)
     _check_state_file(pathlib.Path(conf.diffcache.state_file))
     path = _socket_path(conf.diffcache.socket)
     _check_socket(path, conf.diffcache.connect_timeout)
+
+
+def _check_names(conf):
+    try:
+        option_names.check_group(
+            option_names.files_of(conf), options.GROUP.name,
+            [*options.COMPUTE_OPTS, *options.SCHEDULER_OPTS])
+    except option_names.UnknownOptionError as error:
+        raise exceptions.InvalidInput(str(error)) from error
 
 
 def _check_images(conf):

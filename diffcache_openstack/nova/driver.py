@@ -25,12 +25,14 @@ from oslo_utils import fileutils
 
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.agent_client import restarts
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.cached_volumes import write_back_notes
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.common import threads
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import domains
@@ -45,7 +47,6 @@ from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
 from diffcache_openstack.nova import volumes
-from diffcache_openstack.ssdcache import write_back_notes
 from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
@@ -104,7 +105,10 @@ class LibvirtDriver(driver.LibvirtDriver):
     def init_host(self, host: str) -> None:
         """Start, with a thread that checks links to arriving images."""
         super().init_host(host)
-        lazy.Watch(self._look_after_links).start()
+        threads.Rounds('diffcache-links', self._look_after_links,
+                       lazy.LOOK_SECONDS,
+                       'Could not check links to arriving images',
+                       exceptions.ServiceUnavailable).start()
         resuming.Resumer(self._active_guests, (
             volume_waits.VolumeWait(self._volumes.client),
             self._lazy_wait)).start()
@@ -404,9 +408,16 @@ class LibvirtDriver(driver.LibvirtDriver):
         Base images in use that are older than the agent, or its state, are
         named to it.
         """
+        folder = pathlib.Path(self.image_cache_manager.cache_dir)
+        try:
+            for link in folder.glob('*'):
+                fetching.warm(str(link))
+        except exceptions.ServiceUnavailable as error:
+            LOG.warning('Skipping this round of image cache aging, as an'
+                        ' arriving image cannot be looked at: %s', error)
+            return
         super().manage_image_cache(context, all_instances)
         self._lend_bases({instance.image_ref for instance in all_instances})
-        folder = pathlib.Path(self.image_cache_manager.cache_dir)
         now = time.time()
         for partial in folder.glob(f'*{fetching.SUFFIX}'):
             _remove_abandoned(partial, now)
@@ -418,7 +429,8 @@ class LibvirtDriver(driver.LibvirtDriver):
                 continue  # Of a server that boots from a volume.
             path = os.path.join(self.image_cache_manager.cache_dir,
                                 imagecache.get_cache_fname(image_id))
-            if os.path.exists(path):
+            # The link to an arriving image, not what it leads to.
+            if os.path.lexists(path):
                 self._fetcher.lend(image_id, path)
 
 

@@ -12,6 +12,7 @@
 """Base images for Nova: from the agent if it can, else as Nova gets them."""
 
 import collections.abc
+import contextlib
 import dataclasses
 import errno
 import logging
@@ -23,6 +24,7 @@ from oslo_utils import fileutils
 from oslo_utils.imageutils import format_inspector
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import native_threads
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
@@ -40,6 +42,10 @@ LOG = logging.getLogger(__name__)
 SUFFIX = lazy.SUFFIX
 # What Nova takes for raw: with or without a partition table.
 _RAW = ('raw', 'gpt')
+# The start of an image that is arriving may have to cross the WAN.
+_INSPECT_SECONDS = 120.0
+# Of the largest images, on slow disks.
+_HASH_SECONDS = 7200.0
 
 # Nova's own: fetch(context=, target=, image_id=, trusted_certs=).
 Fetch = collections.abc.Callable[..., None]
@@ -91,12 +97,16 @@ class Fetcher:
 
         :param name: of the base image in Nova's image cache
         """
-        path = os.path.join(
-            self._conf.instances_path,
-            self._conf.image_cache.subdirectory_name, name)
+        path = self.path(name)
         if reader.server is not None and reader.overlay \
                 and os.path.islink(path):
             self._bases.add_server(reader.server, image_id)
+
+    def path(self, name: str) -> str:
+        """Return the path of a base image in Nova's image cache."""
+        return os.path.join(
+            self._conf.instances_path,
+            self._conf.image_cache.subdirectory_name, name)
 
     def lend(self, image_id: str, path: str) -> None:
         """Let the agent serve a base image to other hosts.
@@ -220,7 +230,8 @@ class Fetcher:
             self._inspect(wanted, partial)
             if (self._conf.diffcache.hash_raw_images
                     and wanted.version is None):
-                sources.check_hash(wanted, partial)
+                native_threads.call(_HASH_SECONDS, sources.check_hash,
+                                    wanted, partial)
             os.rename(partial, target)
         self._tally.delivered(delivery.way, delivery.wan_bytes)
         LOG.info('Image %s delivered by the agent in %.2f s (%s): %s; %d'
@@ -239,6 +250,8 @@ class Fetcher:
             found = _inspected(path)
             if found not in _RAW:
                 raise _not_raw(wanted, found)
+        # Nova looks at it in the thread of all: not while that may wait.
+        native_threads.call(_INSPECT_SECONDS, os.stat, path)
         found = images.qemu_img_info(path).file_format
         if found != 'raw':
             raise _not_raw(wanted, found)
@@ -275,10 +288,31 @@ class Fetcher:
                 f' change [DEFAULT] instances_path') from error
 
 
+def warm(path: str) -> None:
+    """Look at and read what Nova will of an arriving image.
+
+    Under eventlet Nova does so in the thread that runs all of it, while
+    diffcached may hang, or the start of the image cross the WAN. The kernel
+    answers it from its caches then.
+
+    :param path: of a base image; nothing is done unless it is a link
+    :raises ServiceUnavailable: diffcached does not answer
+    """
+    if os.path.islink(path):
+        native_threads.call(_INSPECT_SECONDS, _read_start, path)
+
+
+def _read_start(path):
+    with contextlib.suppress(FileNotFoundError,
+                             format_inspector.ImageFormatError):
+        images.get_image_format(path)
+
+
 def _inspected(path):
     """Return the format that Nova's inspection finds, or its objection."""
     try:
-        inspector = images.get_image_format(path)
+        inspector = native_threads.call(
+            _INSPECT_SECONDS, images.get_image_format, path)
         inspector.safety_check()
     except (format_inspector.ImageFormatError,
             format_inspector.SafetyCheckFailed) as error:

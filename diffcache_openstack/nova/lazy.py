@@ -246,35 +246,3 @@ def links_to(base: pathlib.Path, path: typing.Any) -> bool:
         if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
             return False
         raise
-
-
-class Watch:
-    """Checks links in a thread.
-
-    :param look: one check
-    """
-
-    def __init__(self, look: collections.abc.Callable[[], None]) -> None:
-        self._look = look
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='diffcache-links')
-        self._stopped = threading.Event()
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
-            try:
-                self._look()
-            except exceptions.ServiceUnavailable as error:
-                LOG.debug('Will check links later: %s', error)
-            except Exception:
-                # The thread's edge: the next look may succeed.
-                LOG.exception('Could not check links to arriving images')

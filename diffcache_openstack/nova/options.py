@@ -16,6 +16,7 @@ import copy
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
+from diffcache_openstack.remote_calls import options
 
 GROUP = cfg.OptGroup(
     'diffcache', title='Images from DiffCache',
@@ -195,21 +196,7 @@ reason. It is replaced atomically with each image.
 ]
 
 SCHEDULER_OPTS = [
-    cfg.StrOpt(
-        'transport_url',
-        secret=True,
-        help='''
-Broker of the DiffCache conductor, as in ``[DEFAULT] transport_url`` of
-diffcache.conf. If it is not set, Nova's own broker is used.
-'''),
-    cfg.StrOpt(
-        'control_exchange',
-        default='diffcache',
-        advanced=True,
-        help='''
-Exchange of the DiffCache conductor; ``[DEFAULT] control_exchange`` of
-diffcache.conf.
-'''),
+    *options.broker('Nova'),
     cfg.Opt(
         'build_cost_weight_multiplier',
         type=units.Number(),

@@ -18,12 +18,12 @@ resumed. libvirt 9.0 has no way to let QEMU wait without a pause.
 
 import collections.abc
 import logging
-import threading
 import typing
 
 import libvirt
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 
 LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def is_stopped(domain: typing.Any) -> bool:
                                     libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 
 
-class Resumer:
+class Resumer(threads.Rounds):
     """Resumes servers when what they wait for is there again.
 
     :param guests: returns Nova's guests that are active on this host
@@ -66,22 +66,11 @@ class Resumer:
     def __init__(self, guests: collections.abc.Callable[
             [], collections.abc.Iterable[typing.Any]],
             waits: collections.abc.Sequence[Wait]) -> None:
+        super().__init__(
+            'diffcache-resumer', self.look, INTERVAL_S,
+            'Could not look for servers that wait for their disks')
         self._guests = guests
         self._waits = waits
-        self._ended = threading.Event()
-
-    def start(self) -> None:
-        """Look for servers that wait until the process ends."""
-        threading.Thread(target=self._run, daemon=True,
-                         name='diffcache-resumer').start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(INTERVAL_S):
-            try:
-                self.look()
-            except Exception:
-                LOG.exception('Could not look for servers that wait for their'
-                              ' disks, will retry')
 
     def look(self) -> None:
         """Resume the servers whose disks can be read again."""

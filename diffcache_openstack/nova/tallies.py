@@ -19,7 +19,7 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Tally:
         self._path = path
         self._lock = threading.Lock()
         document = _read(path)
-        self._since = str(document.get('since') or base.now().isoformat())
+        self._since = str(document.get('since') or versioned.now().isoformat())
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
                         for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED,
@@ -94,7 +94,7 @@ class Tally:
         with self._lock:
             self._counts[FALLBACKS][reason] += 1
             self._unreported[reason] += 1
-            self._last = {'at': base.now().isoformat(), 'image': image_id,
+            self._last = {'at': versioned.now().isoformat(), 'image': image_id,
                           'reason': reason, 'message': message}
             self._write()
             return sum(self._counts[FALLBACKS].values())

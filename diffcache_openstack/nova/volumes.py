@@ -29,15 +29,15 @@ import oslo_messaging
 from oslo_utils import excutils
 
 from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import origins
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import origins
-from diffcache_openstack.ssdcache import write_back_notes
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova.objects import block_device
@@ -146,13 +146,15 @@ class VolumeCache:
             self.passed(connection, 'specs', error)
             wanted = None
         reason = _unsuitable(connection)
-        if wanted is not None and reason:
-            self.passed(connection, reason)
-        elif wanted is not None:
+        if wanted is not None and reason is None:
             return CachedVolumeDriver(driver, wanted, self)
         if self.is_noted(connection):
-            return FormerVolumeDriver(driver, self)
-        return driver
+            driver = FormerVolumeDriver(driver, self)
+        if wanted is None or reason is None:
+            return driver
+        self.passed(connection, reason)
+        return (RefusedVolumeDriver(driver, reason) if wanted.required
+                else driver)
 
     def passed(self, connection: Connection, reason: str,
                error: Exception | None = None) -> None:
@@ -176,13 +178,22 @@ class VolumeCache:
         finally:
             self._migrating.source = None
 
-    def mode(self, wanted: qos.Specs) -> str:
+    def mode(self, wanted: qos.Specs, connection: Connection) -> str:
         """Return the mode to attach a volume with."""
         if self._source():
             return qos.PASS_THROUGH
-        if wanted.mode == qos.WRITE_BACK and self.is_replacing():
+        if wanted.mode != qos.WRITE_BACK:
+            return wanted.mode
+        if not _is_held(connection):
+            self._tally.uncached('not held by Cinder')
+            LOG.warning('Volume %s is cached in write-through, not in'
+                        ' write-back: Cinder would not have its host write'
+                        ' back what it lacks before a snapshot. Set'
+                        ' volume_driver ='
+                        ' diffcache_openstack.cinder.driver.load for its'
+                        ' backend', _volume_id(connection))
             return qos.WRITE_THROUGH
-        return wanted.mode
+        return qos.WRITE_THROUGH if self.is_replacing() else wanted.mode
 
     @contextlib.contextmanager
     def replacing(self, connection: Connection
@@ -229,7 +240,7 @@ class VolumeCache:
         if not getattr(self._migrating, 'reconnecting', False):
             return False
         found = self._shown(volume_id)
-        return found is not None and found.get('state') == engines.HELD
+        return found is not None and found.get('state') == choices.HELD
 
     def is_noted(self, connection: Connection) -> bool:
         """Return whether the cache may have newer blocks than a volume."""
@@ -459,9 +470,9 @@ class VolumeCache:
             try:
                 wanted = qos.parse(_specs(connection))
                 if wanted is not None:
-                    self.client.set_volume_mode(_volume_id(connection),
-                                                wanted.mode)
-                    self._check_begun(connection, wanted.mode)
+                    mode = self.mode(wanted, connection)
+                    self.client.set_volume_mode(_volume_id(connection), mode)
+                    self._check_begun(connection, mode)
             except exceptions.DiffCacheError as error:
                 self.passed(connection, type(error).__name__, error)
 
@@ -538,15 +549,16 @@ class CachedVolumeDriver:
         origin = _origin(connection_info)
         if not origin:
             self._cache.refuse_unsaved(connection_info, 'no block device')
+            self._refuse_required(connection_info, 'no block device')
             self._cache.passed(connection_info, 'no block device')
             return
-        mode = self._cache.mode(self._wanted)
+        mode = self._cache.mode(self._wanted, connection_info)
         try:
             export = self._cache.client.attach_volume(
                 _volume_id(connection_info), {
                     **qos.settings(self._wanted), 'origin': origin,
-                    'mode': mode, 'attachment': _attachment_id(
-                        connection_info, instance)})
+                    'mode': mode, 'holdable': _is_held(connection_info),
+                    'attachment': _attachment_id(connection_info, instance)})
             self._check_seen(connection_info, export)
         except exceptions.DiffCacheError as error:
             self._cache.refuse_unsaved(connection_info, error)
@@ -571,12 +583,9 @@ class CachedVolumeDriver:
             self._cache.client.detach_volume(_volume_id(connection))
             raise exceptions.PermanentError(_NOT_SEEN)
 
-    def _refuse_required(self, connection, error):
-        if not self._wanted.required:
-            return
-        raise nova_exception.VolumeAttachFailed(
-            volume_id=_volume_id(connection),
-            reason=f'its type requires the SSD cache: {error}') from error
+    def _refuse_required(self, connection, reason):
+        if self._wanted.required:
+            raise _required(connection, reason)
 
     def disconnect_volume(self, connection_info: Connection,
                           instance: typing.Any, force: bool = False) -> None:
@@ -658,6 +667,40 @@ class FormerVolumeDriver:
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
 
+class RefusedVolumeDriver:
+    """A volume driver of Nova, for a volume that is to be cached and cannot.
+
+    What is connected already, before its type required the cache, is
+    disconnected as ever.
+
+    :param driver: of the volume
+    :param reason: why it cannot be cached
+    """
+
+    def __init__(self, driver: typing.Any, reason: str) -> None:
+        self._driver = driver
+        self._reason = reason
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self._driver, name)
+
+    def connect_volume(self, connection_info: Connection,
+                       instance: typing.Any) -> None:
+        """Connect nothing.
+
+        :raises VolumeAttachFailed: always
+        """
+        raise _required(connection_info, self._reason)
+
+
+def _required(connection: Connection, reason: object
+              ) -> nova_exception.VolumeAttachFailed:
+    """Return the refusal of a volume that is not used without the cache."""
+    return nova_exception.VolumeAttachFailed(
+        volume_id=_volume_id(connection),
+        reason=f'its type requires the SSD cache: {reason}')
+
+
 @contextlib.contextmanager
 def _showing(volume_id: str, size: int | None
              ) -> collections.abc.Iterator[int]:
@@ -689,8 +732,18 @@ def _check_idle(domain: typing.Any, device: str) -> None:
 
 
 def _specs(connection: Connection) -> dict[str, str]:
-    found = connection.get('data', {}).get('qos_specs')
+    """Return what the type of a volume says.
+
+    Cinder's driver of this suite adds what its extra specs say.
+    """
+    found = _mark(connection).get(
+        'specs', connection.get('data', {}).get('qos_specs'))
     return found if isinstance(found, dict) else {}
+
+
+def _is_held(connection: Connection) -> bool:
+    """Return whether Cinder has a volume held before it reads it."""
+    return _mark(connection).get('held') is True
 
 
 def _unsuitable(connection: Connection) -> str | None:
@@ -702,7 +755,19 @@ def _unsuitable(connection: Connection) -> str | None:
         return 'encrypted'
     if data.get('access_mode') == 'ro':
         return 'read-only'
+    if data.get('format', 'raw') != 'raw':
+        return 'not raw'
+    # A file on a share. Without Cinder's word, Nova may have to put another
+    # file in front of it, which it cannot where QEMU reaches it over NBD.
+    if 'export' in data and _mark(connection).get('snapshots') != 'cinder':
+        return 'its snapshots are made by Nova'
     return None
+
+
+def _mark(connection: Connection) -> dict[str, typing.Any]:
+    """Return what Cinder's driver of this suite says of a volume."""
+    found = connection.get('data', {}).get(qos.MARK)
+    return found if isinstance(found, dict) else {}
 
 
 def _origin(connection: Connection) -> str | None:

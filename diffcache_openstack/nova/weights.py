@@ -21,14 +21,14 @@ import typing
 from oslo_log import log
 from oslo_utils import strutils
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import options
-from diffcache_openstack.objects import base
-from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.remote_calls import conductor_costs_api
 import nova.conf
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler import weights
@@ -205,11 +205,11 @@ def _image_id(request_spec):
     return _value(image, 'id') if image else None
 
 
-def _value(versioned, field):
+def _value(record, field):
     """Return a field of one of Nova's objects; None if it was never set."""
-    if not versioned.obj_attr_is_set(field):
+    if not record.obj_attr_is_set(field):
         return None
-    return getattr(versioned, field)
+    return getattr(record, field)
 
 
 def _insists(request_spec):
@@ -240,7 +240,7 @@ def _costs(method: Method, subject: str) -> costs.Costs:
     def ask(key: str, hosts: list[str]) -> dict[str, float]:
         nonlocal api
         if api is None:
-            bus = messaging.Bus(CONF, base.Serializer(),
+            bus = messaging.Bus(CONF, versioned.Serializer(),
                                 url=group.transport_url)
             api = conductor_costs_api.CostsAPI(bus, group.cost_timeout,
                                                group.control_exchange)

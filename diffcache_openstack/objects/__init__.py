@@ -19,8 +19,8 @@ from diffcache_openstack.objects.catalogue import MANIFESTS  # noqa: F401
 from diffcache_openstack.objects.catalogue import Patch  # noqa: F401
 from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import SHARED  # noqa: F401
-from diffcache_openstack.objects.catalogue import Template  # noqa: F401
-from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
+from diffcache_openstack.objects.catalogue import Image  # noqa: F401
+from diffcache_openstack.objects.catalogue import IMAGES  # noqa: F401
 from diffcache_openstack.objects.hydration import Hydration  # noqa: F401
 from diffcache_openstack.objects.hydration import (  # noqa: F401
     HydrationSource)

@@ -9,17 +9,17 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What exists: templates, and patches between them. Sizes are bytes."""
+"""What exists: images, and patches between them. Sizes are bytes."""
 
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
-TEMPLATES = 'templates'
+IMAGES = 'images'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
 RECIPES = 'recipes'
-KINDS = (TEMPLATES, PATCHES, MANIFESTS, RECIPES)
+KINDS = (IMAGES, PATCHES, MANIFESTS, RECIPES)
 
 RAW = 'raw'
 QCOW2 = 'qcow2'
@@ -35,8 +35,8 @@ DELETED = 'deleted'
 STATUSES = (ACTIVE, DEACTIVATED, DELETED)
 
 
-@base.DiffCacheObjectRegistry.register
-class Template(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Image(versioned.DiffCacheObject):
     """An image.
 
     ``id`` is its id in Glance, ``content_id`` the BLAKE3 hash of its raw
@@ -48,7 +48,7 @@ class Template(base.DiffCacheObject):
     that Glance vouches for (``os_hash_algo``, ``os_hash_value``), and
     ``form_id`` (of ``form_size`` bytes), the BLAKE3 hash of the recipe that
     makes this file of the raw content; None where the file is the raw content.
-    ``owner`` is a project id, or None. ``family`` is the id of the template
+    ``owner`` is a project id, or None. ``family`` is the id of the image
     that this one is a descendant of, if that is known.
     Only an image whose ``status`` is active may be served. ``members`` are the
     projects that one whose ``visibility`` is shared is shared with. ``record``
@@ -83,8 +83,8 @@ class Template(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Patch(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Patch(versioned.DiffCacheObject):
     """A patch that turns the content ``base`` into the content ``target``.
 
     ``apply_seconds`` is 0 as long as no application has been timed.

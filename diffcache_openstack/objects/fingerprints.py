@@ -21,7 +21,7 @@ from diffcache_openstack.objects import catalogue
 OF_RECORD = ('data_size', 'form_id', 'form_size', 'record', 'compressed_size')
 
 _COMMON = tuple(sorted(
-    set(catalogue.Template.fields) - {'created_at', *OF_RECORD}))
+    set(catalogue.Image.fields) - {'created_at', *OF_RECORD}))
 
 
 class Fingerprint(typing.NamedTuple):
@@ -35,20 +35,20 @@ class Fingerprint(typing.NamedTuple):
     record: str
 
 
-def of_template(template: catalogue.Template) -> Fingerprint:
+def of_image(image: catalogue.Image) -> Fingerprint:
     """Return the fingerprint of an image as it is, or would be, stored."""
-    return Fingerprint(_hash(template, _COMMON), _hash(template, OF_RECORD))
+    return Fingerprint(_hash(image, _COMMON), _hash(image, OF_RECORD))
 
 
-def _hash(template, names):
-    values = [_value(template, name) for name in names]
+def _hash(image, names):
+    values = [_value(image, name) for name in names]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _value(template, name):
+def _value(image, name):
     if name == 'members':
-        return sorted(set(template.members))
+        return sorted(set(image.members))
     if name == 'compressed_size':
         # None is stored for 0; no form counts for more than the data.
-        return min(template.compressed_size or 0, template.data_size)
-    return getattr(template, name)
+        return min(image.compressed_size or 0, image.data_size)
+    return getattr(image, name)

@@ -11,8 +11,8 @@
 #    under the License.
 """Hydrations of servers' images, as agents report them."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 ARRIVING = 'arriving'
 COMPLETE = 'complete'
@@ -30,8 +30,8 @@ LONGEST_DEADLINE = 10 ** 8
 HIGHEST_RATE = 10 ** 12
 
 
-@base.DiffCacheObjectRegistry.register
-class HydrationSource(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class HydrationSource(versioned.DiffCacheObject):
     """A host or URL that an image comes from, and what came from it."""
 
     VERSION = '1.0'
@@ -44,8 +44,8 @@ class HydrationSource(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Hydration(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Hydration(versioned.DiffCacheObject):
     """How far the image is that a server runs from while it arrives.
 
     ``chunk`` is in bytes; ``chunks`` are those that are not all zeros, of

@@ -14,8 +14,8 @@
 Sizes are bytes.
 """
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 # Of a signature: hexadecimal digits, as blocks.similarity divides them.
 SIGNATURE_PATTERN = r'(?:[0-9a-f]{864})?'
@@ -29,8 +29,8 @@ VERDICTS = (ESTIMATED, DECLINED, FAILED)
 MOST_PAIRS = 1000
 
 
-@base.DiffCacheObjectRegistry.register
-class ImageSketch(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class ImageSketch(versioned.DiffCacheObject):
     """What a repository reports of an image's sketch.
 
     ``signature`` is empty for an image with too little content, and None for
@@ -47,8 +47,8 @@ class ImageSketch(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class PatchPair(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PatchPair(versioned.DiffCacheObject):
     """Two contents between which there may be a patch."""
 
     VERSION = '1.0'
@@ -59,8 +59,8 @@ class PatchPair(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class PatchWork(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PatchWork(versioned.DiffCacheObject):
     """The next work of a repository.
 
     ``sketch`` are contents to sketch, ``compare`` pairs whose patch has to be
@@ -78,8 +78,8 @@ class PatchWork(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class PairReport(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PairReport(versioned.DiffCacheObject):
     """What a repository found about a pair.
 
     ``verdict`` is estimated (a patch of about ``size`` is worth creating),

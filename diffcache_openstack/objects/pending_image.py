@@ -11,8 +11,8 @@
 #    under the License.
 """Images of an image service that a repository does not have yet."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 ADDING = 'adding'
 WAITING = 'waiting'
@@ -21,8 +21,8 @@ REFUSED = 'refused'
 STATES = (ADDING, WAITING, WAITING_FOR_SPACE, REFUSED)
 
 
-@base.DiffCacheObjectRegistry.register
-class PendingImage(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PendingImage(versioned.DiffCacheObject):
     """An image that is being added to a repository, or could not be.
 
     ``attempts`` are those that failed; ``error`` is the last one's, and after

@@ -11,9 +11,9 @@
 #    under the License.
 """What hosts shall hold."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 # What a plan moves and saves.
 PLAN_FIGURES = ('move_wan_bytes', 'move_lan_bytes', 'fill_seconds',
@@ -22,8 +22,8 @@ PLAN_FIGURES = ('move_wan_bytes', 'move_lan_bytes', 'fill_seconds',
 PLAN_OBJECTIVES = ('seconds', 'wan_bytes')
 
 
-@base.DiffCacheObjectRegistry.register
-class PlanItem(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PlanItem(versioned.DiffCacheObject):
     """An object that a host shall hold.
 
     ``priority`` orders the items of a host, the smallest is fetched first.
@@ -42,8 +42,8 @@ class PlanItem(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Plan(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Plan(versioned.DiffCacheObject):
     """A placement for one site, and the hosts it was made for.
 
     ``cost_s`` and ``lower_bound_s`` are expected seconds of service per day
@@ -81,8 +81,8 @@ class Plan(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Fill(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Fill(versioned.DiffCacheObject):
     """An object that a plan places on a host and that is not there yet.
 
     Bytes are those of the transfer, which for a patch are few. ``attempts``

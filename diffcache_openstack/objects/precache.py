@@ -11,8 +11,8 @@
 #    under the License.
 """Precache jobs: images to cache before they are requested."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 RUNNING = 'running'
 READY = 'ready'
@@ -27,8 +27,8 @@ FETCHING = 'fetching'
 FAILED = 'failed'
 
 
-@base.DiffCacheObjectRegistry.register
-class PrecacheJob(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PrecacheJob(versioned.DiffCacheObject):
     """Images that hosts shall have cached.
 
     ``images`` are ids; of ``families`` all members count, also later ones.
@@ -62,8 +62,8 @@ class PrecacheJob(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class PrecacheDemand(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class PrecacheDemand(versioned.DiffCacheObject):
     """A job's demand for one content at one host.
 
     ``requests`` is how many requests to expect soon; ``pinned`` means that

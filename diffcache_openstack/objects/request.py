@@ -11,12 +11,12 @@
 #    under the License.
 """A request for an image, and how it was served."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 
-@base.DiffCacheObjectRegistry.register
-class Request(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Request(versioned.DiffCacheObject):
     """One request that an agent has answered.
 
     ``way`` says where the image came from (local, peer, build, repository),
@@ -29,7 +29,7 @@ class Request(base.DiffCacheObject):
 
     fields = {
         'id': fields.UUIDField(),
-        'template_id': fields.IdField(),
+        'image_id': fields.IdField(),
         'host': fields.HostField(),
         'mode': fields.StringField(default=''),
         'way': fields.StringField(default=''),

@@ -12,16 +12,16 @@
 """What is where: hosts, what they hold, and the map of a site."""
 
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 COMPUTE = 'compute'
 REPOSITORY = 'repository'
 
 
-@base.DiffCacheObjectRegistry.register
-class Holding(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Holding(versioned.DiffCacheObject):
     """An object that a host holds; ``bytes`` is its space on disk."""
 
     VERSION = '1.0'
@@ -33,8 +33,8 @@ class Holding(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Host(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Host(versioned.DiffCacheObject):
     """A host that runs an agent.
 
     ``capacity`` is in bytes. ``plan_generation`` is that of the last plan the
@@ -57,8 +57,8 @@ class Host(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class RepositoryStanding(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class RepositoryStanding(versioned.DiffCacheObject):
     """A repository as one host sees it.
 
     ``since`` is when it stopped to answer, and ``reason`` how that showed;
@@ -80,8 +80,8 @@ class RepositoryStanding(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class HostNetwork(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class HostNetwork(versioned.DiffCacheObject):
     """When a host fills its cache, and what it measured of its links.
 
     ``fill_rate`` is in bytes per second, none if there is no limit; without
@@ -102,8 +102,8 @@ class HostNetwork(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class HostLinks(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class HostLinks(versioned.DiffCacheObject):
     """Mbit/s at which a host receives from its peers and the repository."""
 
     VERSION = '1.0'
@@ -115,8 +115,8 @@ class HostLinks(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class RepositoryLink(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class RepositoryLink(versioned.DiffCacheObject):
     """Mbit/s at which hosts of a site receive from a repository."""
 
     VERSION = '1.0'
@@ -127,8 +127,8 @@ class RepositoryLink(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class Links(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class Links(versioned.DiffCacheObject):
     """Mbit/s at which hosts of a site receive, by the source of the bytes.
 
     ``hosts`` are those that differ from the others. ``repo`` is the rate from
@@ -147,8 +147,8 @@ class Links(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class HostHoldings(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class HostHoldings(versioned.DiffCacheObject):
     """What changed of the objects of a host.
 
     ``held`` are objects that it holds, ``gone`` those that it does not hold
@@ -165,11 +165,11 @@ class HostHoldings(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class MapChange(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class MapChange(versioned.DiffCacheObject):
     """What changed of a site's map between two generations.
 
-    ``templates``, ``patches`` and ``hosts`` are new or changed, the others
+    ``images``, ``patches`` and ``hosts`` are new or changed, the others
     are gone. ``hosts`` are without their objects, of which ``holdings`` has
     the changes. ``digest`` is that of the resulting map (sites.map_state).
     """
@@ -180,9 +180,9 @@ class MapChange(base.DiffCacheObject):
         'site': fields.SiteField(),
         'previous': fields.NonNegativeIntegerField(),
         'generation': fields.NonNegativeIntegerField(),
-        'templates': fields.ListOfObjectsField('Template', default=[]),
-        'gone_templates': fields.ListOfStringsField(fields.ID_PATTERN,
-                                                    default=[]),
+        'images': fields.ListOfObjectsField('Image', default=[]),
+        'gone_images': fields.ListOfStringsField(fields.ID_PATTERN,
+                                                 default=[]),
         'patches': fields.ListOfObjectsField('Patch', default=[]),
         'gone_patches': fields.ListOfStringsField(fields.HASH_PATTERN,
                                                   default=[]),
@@ -197,11 +197,11 @@ class MapChange(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class SiteMap(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class SiteMap(versioned.DiffCacheObject):
     """All that an agent needs to serve requests without the conductor.
 
-    ``templates`` and ``patches`` are the whole catalogue; ``hosts`` are those
+    ``images`` and ``patches`` are the whole catalogue; ``hosts`` are those
     of the site and every repository. ``generation`` grows with each change.
     ``hops`` are the patches that may be applied one after another; 0 if the
     sender does not say.
@@ -212,7 +212,7 @@ class SiteMap(base.DiffCacheObject):
     fields = {
         'site': fields.SiteField(),
         'generation': fields.NonNegativeIntegerField(),
-        'templates': fields.ListOfObjectsField('Template', default=[]),
+        'images': fields.ListOfObjectsField('Image', default=[]),
         'patches': fields.ListOfObjectsField('Patch', default=[]),
         'hosts': fields.ListOfObjectsField('Host', default=[]),
         'links': fields.ObjectField('Links'),

@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions of servers: what is asked of agents, and by what policy."""
+"""Versions of servers and volumes: what agents do, and by what policy."""
 
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import versioned
 
 SAVING = 'saving'
 AVAILABLE = 'available'
@@ -39,7 +39,10 @@ VERIFY = 'verify'
 REKEY = 'rekey'
 # Accepts what hosts that may only add have added.
 ACCEPT = 'accept'
-KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY, ACCEPT)
+# Writes a backup to a volume.
+RESTORE_VOLUME = 'restore-volume'
+KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY, ACCEPT,
+         RESTORE_VOLUME)
 # Those that change what a store has already.
 MAINTENANCE = (FORGET, PRUNE, REKEY, ACCEPT)
 # The name of a task that replaces the key first.
@@ -49,8 +52,9 @@ AUTO = 'auto'
 IN_PLACE = 'rollback'
 REBUILD = 'rebuild'
 METHODS = (AUTO, IN_PLACE, REBUILD)
-# Those that work on a server's disks, so that its host has to do them.
-AT_THE_SERVER = (SAVE, RESTORE)
+# Those that work on disks of servers, or volumes, so that the host that has
+# these has to do them.
+AT_THE_DISK = (SAVE, RESTORE, RESTORE_VOLUME)
 
 QUEUED = 'queued'
 RUNNING = 'running'
@@ -67,34 +71,38 @@ LEASE_SECONDS = 300
 ENDED = (DONE, FAILED, CANCELLED)
 
 
-@base.DiffCacheObjectRegistry.register
-class VersionDisk(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VersionDisk(versioned.DiffCacheObject):
     """What a store has of one disk of a server.
 
     ``version`` is the store's own id of it. ``base_id`` is the content id of
-    the base image of the disk, ``base_name`` the name of its file.
+    the base image of the disk, ``base_name`` the name of its file,
+    ``volume_id`` the volume that the disk is.
     """
 
     VERSION = '1.0'
 
     fields = {
-        'device': fields.StringField(r'[A-Za-z0-9_-]{1,64}'),
+        'device': fields.StringField(fields.DEVICE_PATTERN),
         'version': fields.UUIDField(),
         'size': fields.NonNegativeIntegerField(),
         'base_id': fields.IdField(nullable=True, default=None),
         'base_name': fields.StringField(nullable=True, default=None),
+        'volume_id': fields.UUIDField(nullable=True, default=None),
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class VersionTask(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VersionTask(versioned.DiffCacheObject):
     """Work on versions that an agent is asked to do.
 
     ``disks`` are those of the version that the task is about, ``others``
     those of the one that it is compared with. ``keep_version`` is the id
     under which a restore keeps what the server was before, ``method`` one of
     METHODS. ``rate`` is in bytes/s. ``image_id`` is the image of an earlier
-    export.
+    export. ``volume_id`` is the volume that is backed up or restored, in place
+    of a server; a client of the host's agent gives that the open volume.
+    ``volumes`` are those of the server that are saved with its disks.
     """
 
     VERSION = '1.0'
@@ -104,6 +112,7 @@ class VersionTask(base.DiffCacheObject):
         'kind': fields.EnumField(KINDS),
         'project_id': fields.IdField(),
         'server_id': fields.IdField(nullable=True, default=None),
+        'volume_id': fields.IdField(nullable=True, default=None),
         'version_id': fields.UUIDField(nullable=True, default=None),
         'disks': fields.ListOfObjectsField('VersionDisk', default=[]),
         'others': fields.ListOfObjectsField('VersionDisk', default=[]),
@@ -115,14 +124,16 @@ class VersionTask(base.DiffCacheObject):
         'name': fields.StringField(default=''),
         'image_id': fields.IdField(nullable=True, default=None),
         'base_image': fields.IdField(nullable=True, default=None),
+        'volumes': fields.ListOfStringsField(fields.UUID_PATTERN, default=[]),
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class SavedVersion(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class SavedVersion(versioned.DiffCacheObject):
     """What saving a server came to. Sizes in bytes.
 
-    ``quiesced`` means that the guest flushed its filesystems before.
+    The guest was paused for ``pause_ms``, and its filesystems were frozen for
+    ``frozen_ms``; ``quiesced`` means that it flushed them before.
     """
 
     VERSION = '1.0'
@@ -135,12 +146,13 @@ class SavedVersion(base.DiffCacheObject):
         'bytes_stored': fields.NonNegativeIntegerField(),
         'seconds': fields.NonNegativeFloatField(),
         'pause_ms': fields.NonNegativeFloatField(),
+        'frozen_ms': fields.NonNegativeFloatField(default=0.0),
         'quiesced': fields.BooleanField(default=False),
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class TaskReport(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class TaskReport(versioned.DiffCacheObject):
     """How far an agent is with a task.
 
     ``done`` and ``total`` are bytes. ``saved`` is what a save came to,
@@ -170,8 +182,8 @@ class TaskReport(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class VersionPolicy(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VersionPolicy(versioned.DiffCacheObject):
     """When a server is saved, and which of its versions are kept.
 
     Without ``server_id`` it holds for all servers of the project that have
@@ -198,15 +210,22 @@ class VersionPolicy(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class NewVersion(base.DiffCacheObject):
-    """A request to save a version."""
+@versioned.DiffCacheObjectRegistry.register
+class NewVersion(versioned.DiffCacheObject):
+    """A request to save a version, of a server or of a volume.
+
+    ``volume_metadata`` is what Cinder stores with the backup of a volume.
+    ``volumes`` are those of the server that are saved with its disks: the
+    caller may read each.
+    """
 
     VERSION = '1.0'
 
     fields = {
         'id': fields.UUIDField(),
-        'server_id': fields.IdField(),
+        'server_id': fields.IdField(nullable=True, default=None),
+        'volume_id': fields.IdField(nullable=True, default=None),
+        'volume_metadata': fields.TextField(default=''),
         'project_id': fields.IdField(),
         'user_id': fields.IdField(nullable=True, default=None),
         'request_id': fields.StringField(nullable=True, default=None),
@@ -217,4 +236,5 @@ class NewVersion(base.DiffCacheObject):
         'alpha': fields.StringField(fields.ALPHA_PATTERN, default='0'),
         'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
         'base_image': fields.IdField(nullable=True, default=None),
+        'volumes': fields.ListOfStringsField(fields.UUID_PATTERN, default=[]),
     }

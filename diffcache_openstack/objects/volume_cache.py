@@ -11,9 +11,9 @@
 #    under the License.
 """SSD caches of hosts, and the volumes in them, as agents report them."""
 
-from diffcache_openstack.objects import base
+from diffcache_openstack.cached_volumes import hot_blocks
 from diffcache_openstack.objects import fields
-from diffcache_openstack.ssdcache import hot_blocks
+from diffcache_openstack.objects import versioned
 
 OK = 'ok'
 FAILED = 'failed'
@@ -30,8 +30,8 @@ MOST_LINES = 20
 MOST_LOSSES = 100
 
 
-@base.DiffCacheObjectRegistry.register
-class SizingDecision(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class SizingDecision(versioned.DiffCacheObject):
     """Sizes of the volumes of a host's SSD cache, decided after an epoch.
 
     ``explain`` has sentences with numbers about the whole cache.
@@ -47,8 +47,8 @@ class SizingDecision(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class SsdCache(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class SsdCache(versioned.DiffCacheObject):
     """The SSD cache of a host.
 
     ``capacity`` is in blocks, 0 if the device does not work; ``epoch`` in
@@ -67,8 +67,8 @@ class SsdCache(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class VolumeCurve(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VolumeCurve(versioned.DiffCacheObject):
     """What was requested of a volume in the last epoch.
 
     ``distinct`` is its working set in blocks, ``sampled`` the part of the
@@ -90,12 +90,12 @@ class VolumeCurve(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class VolumeUse(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VolumeUse(versioned.DiffCacheObject):
     """How a volume is used on its host, for the host that it moves to.
 
     ``blocks`` has the numbers of those that would stay in the cache the
-    longest, see :mod:`diffcache_openstack.ssdcache.hot_blocks`. No data.
+    longest, see :mod:`diffcache_openstack.cached_volumes.hot_blocks`. No data.
     """
 
     VERSION = '1.0'
@@ -108,8 +108,8 @@ class VolumeUse(base.DiffCacheObject):
     }
 
 
-@base.DiffCacheObjectRegistry.register
-class VolumeCache(base.DiffCacheObject):
+@versioned.DiffCacheObjectRegistry.register
+class VolumeCache(versioned.DiffCacheObject):
     """A volume of a server in the SSD cache of its host.
 
     Counts are in blocks, since the cache was started; ``limit`` is the size of

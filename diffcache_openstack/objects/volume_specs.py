@@ -9,19 +9,20 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the QoS specs of a volume type say about the SSD cache."""
+"""What the specs of a volume type say about the SSD cache."""
 
 import collections.abc
 import dataclasses
 import math
 import typing
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.ssdcache import server
-from diffcache_openstack.ssdcache.sizing import base as sizing
 
 PREFIX = 'diffcache:ssd_cache'
+# In the data of a connection that Cinder's driver of this suite made.
+MARK = 'diffcache'
 WRITE_THROUGH = 'write-through'
 # The volume lacks what was written last, and so do Cinder's snapshots and
 # backups. It leaves this mode before another host uses it.
@@ -36,8 +37,14 @@ _BOOLEANS = {'true': True, 'yes': True, '1': True,
              'false': False, 'no': False, '0': False}
 
 
+# Cinder's own extra spec for volumes that hosts may cache, in any mode.
+CACHEABLE = 'cacheable'
+MULTIATTACH = 'multiattach'
+IS_TRUE = '<is> True'
+
+
 class SpecsError(exceptions.InvalidInput):
-    """QoS specs cannot be used; the message names the key."""
+    """Specs cannot be used; the message names the key."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +76,44 @@ class Specs:
     required: bool = False
 
 
+def is_ours(key: str) -> bool:
+    """Return whether a key of QoS specs or extra specs concerns the cache."""
+    return key in (PREFIX, CACHEABLE) or key.startswith(f'{PREFIX}:')
+
+
+def merged(qos_specs: collections.abc.Mapping[str, str],
+           extra_specs: collections.abc.Mapping[str, str]) -> dict[str, str]:
+    """Return what a volume type says of the cache, as QoS specs.
+
+    Extra specs cannot change while volumes of the type exist, QoS specs can,
+    and come first. ``cacheable='<is> True'`` alone is the default mode.
+
+    :raises SpecsError: a key has different values in the two, or volumes of
+        the type may be attached to several servers
+    """
+    ours = {key: value for key, value in qos_specs.items()
+            if is_ours(key) and key != CACHEABLE}
+    for key, value in extra_specs.items():
+        if not is_ours(key) or key == CACHEABLE:
+            continue
+        if ours.setdefault(key, value) != value:
+            raise SpecsError(
+                f'{key} is {ours[key]} in the QoS specs and {value} in the'
+                f' extra specs of the type; remove one')
+    if extra_specs.get(CACHEABLE) == IS_TRUE:
+        ours.setdefault(PREFIX, WRITE_THROUGH)
+    if ours.get(PREFIX, 'off') != 'off' \
+            and extra_specs.get(MULTIATTACH) == IS_TRUE:
+        raise SpecsError(
+            f'{PREFIX}={ours[PREFIX]}: volumes of a type with {MULTIATTACH}'
+            f' are not cached; remove one')
+    return ours
+
+
 def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
-    """Return how a volume with these QoS specs is cached; None: not at all.
+    """Return how a volume with these specs is cached; None: not at all.
+
+    :param specs: QoS specs, or what :func:`merged` returns
 
     :raises SpecsError: a value cannot be used, or a key of ours is unknown
     """
@@ -97,6 +140,17 @@ def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
     return found
 
 
+def check(specs: collections.abc.Mapping[str, str]) -> None:
+    """Check specs, the keys of volumes that are not cached, too.
+
+    :param specs: QoS specs, or what :func:`merged` returns
+    :raises SpecsError: a value cannot be used, or a key of ours is unknown
+    """
+    parse({PREFIX: 'off', **specs})
+    mode = specs.get(PREFIX, 'off')
+    parse({**specs, PREFIX: WRITE_THROUGH if mode == 'off' else mode})
+
+
 def settings(specs: Specs | None) -> dict[str, typing.Any]:
     """Return how volumes in use follow the QoS specs of their type.
 
@@ -117,15 +171,15 @@ def _bytes(ours: dict[str, str], key: str) -> int | None:
         found = units.parse_size(ours[key])
     except ValueError as error:
         raise SpecsError(f'{PREFIX}:{key}: {error}') from error
-    if found > server.MAX_BYTES:
+    if found > choices.MAX_BYTES:
         raise SpecsError(f'{PREFIX}:{key}: {ours[key]} is more than'
-                         f' {server.MAX_BYTES} bytes')
+                         f' {choices.MAX_BYTES} bytes')
     return found
 
 
 def _blocks(ours: dict[str, str], key: str) -> int | None:
     found = _bytes(ours, key)
-    return None if found is None else min(found // BLOCK, server.MAX_BLOCKS)
+    return None if found is None else min(found // BLOCK, choices.MAX_BLOCKS)
 
 
 def _above_zero(ours: dict[str, str], key: str) -> float | None:
@@ -145,8 +199,8 @@ def _sla(ours: dict[str, str]) -> str | None:
     if 'sla' not in ours:
         return None
     try:
-        sizing.parse_target(ours['sla'])
-    except sizing.SizingError as error:
+        choices.parse_target(ours['sla'])
+    except exceptions.InvalidInput as error:
         raise SpecsError(f'{PREFIX}:sla: {error}') from error
     return ours['sla']
 
@@ -156,9 +210,9 @@ def _admission(ours: dict[str, str]) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()
-            and 1 <= int(text) <= server.MAX_ADMISSION):
+            and 1 <= int(text) <= choices.MAX_ADMISSION):
         raise SpecsError(f'{PREFIX}:admission: {text!r} is not a number from'
-                         f' 1 to {server.MAX_ADMISSION}')
+                         f' 1 to {choices.MAX_ADMISSION}')
     return int(text)
 
 

@@ -35,6 +35,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
+from diffcache_openstack.placement import ways
 
 # Rooms are tried in steps of this share of the capacity. What a choice within
 # a smaller room saves is never lost in a larger one.
@@ -405,7 +406,7 @@ def candidates_of(instance: instances.Instance,
             way = table.ways(j, host, hops, limit=1)[0]
             waits[row, column] = part * way.seconds
     links = instance.bandwidths
-    near = np.array([[instances.fetch_seconds(size, mbps)
+    near = np.array([[ways.fetch_seconds(size, mbps)
                       for mbps in links.peer] for size in sizes]
                     ).reshape(shape)
     pins = np.zeros(instance.host_count)

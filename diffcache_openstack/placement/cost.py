@@ -26,6 +26,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import native_arrays
 from diffcache_openstack.placement import placements
+from diffcache_openstack.placement import ways
 
 # By how much a link is slowed down to see what uses it.
 _SLOWER = 1e-6
@@ -88,9 +89,9 @@ def wan_megabytes(instance: instances.Instance,
     more = service_seconds(slower, placement, hops) - service_seconds(
         instance, placement, hops
     )
-    per_megabyte = instances.fetch_seconds(
+    per_megabyte = ways.fetch_seconds(
         1.0, slower.bandwidths.repo
-    ) - instances.fetch_seconds(1.0, links.repo)
+    ) - ways.fetch_seconds(1.0, links.repo)
     return float((instance.rates * more / per_megabyte).sum())
 
 

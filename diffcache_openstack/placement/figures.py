@@ -24,7 +24,7 @@ import statistics
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import workloads
 
 # Columns of the CSV after the varied one, seconds per request.
@@ -62,7 +62,7 @@ FIGURES = {
 
 def points(
     figure: Figure,
-    solver: base.Solver,
+    solver: solving.Solver,
     seeds: int = 3,
     time_limit: float | None = 2.0,
     progress: collections.abc.Callable[[int, int], None] = lambda *_: None,
@@ -72,7 +72,7 @@ def points(
     :param time_limit: seconds for each solve
     :param progress: called with points done and points in all
     """
-    greedy = base.load('greedy')
+    greedy = solving.load('greedy')
     rows = []
     for n, value in enumerate(figure.values):
         samples = []

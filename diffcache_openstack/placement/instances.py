@@ -216,11 +216,6 @@ class Instance:
         )
 
 
-def fetch_seconds(megabytes, mbps):
-    """Return the seconds to move ``megabytes`` at ``mbps``."""
-    return 8.0 * megabytes / mbps
-
-
 def to_bytes(megabytes) -> np.ndarray:
     """Return whole bytes, as integers, to decide what fits."""
     return np.rint(np.asarray(megabytes, dtype=float) * 1e6).astype(np.int64)

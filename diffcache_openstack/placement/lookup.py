@@ -15,6 +15,7 @@ import typing
 
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
+from diffcache_openstack.placement import ways
 from diffcache_openstack.placement import ways as finder
 
 
@@ -111,7 +112,7 @@ class LookupTable:
             link = repo
         else:
             link = local if source == host else peer
-        return instances.fetch_seconds(size, link[host - 1])
+        return ways.fetch_seconds(size, link[host - 1])
 
 
 class _Network:

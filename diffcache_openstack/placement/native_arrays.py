@@ -15,6 +15,7 @@ import numpy as np
 
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
+from diffcache_openstack.placement import ways
 
 
 class Arrays:
@@ -82,6 +83,6 @@ def _links(instance) -> list[tuple[float, float, float]]:
     links = instance.bandwidths
     near = np.maximum(links.peer, links.repo)
     local = np.maximum(links.local, near)
-    rows = (instances.fetch_seconds(1e-6, b)
+    rows = (ways.fetch_seconds(1e-6, b)
             for b in (local, near, links.repo))
     return list(zip(*(row.tolist() for row in rows)))

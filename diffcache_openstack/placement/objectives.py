@@ -24,7 +24,8 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
+from diffcache_openstack.placement import ways
 
 # MB over the WAN that a second of waiting counts as, to choose among
 # placements of equal bytes.
@@ -34,7 +35,7 @@ _MB_PER_SECOND = 1e-3
 _HALF = 0.5
 
 Find = collections.abc.Callable[
-    [instances.Instance, replan.Terms, float | None], base.Solution]
+    [instances.Instance, replan.Terms, float | None], solving.Solution]
 
 
 class Objective(abc.ABC):
@@ -58,7 +59,7 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def solve(self, instance: instances.Instance, terms: replan.Terms,
               find: Find, *, time_limit: float | None = None,
-              hops: int = 1) -> base.Solution:
+              hops: int = 1) -> solving.Solution:
         """Find a placement that is good by this measure.
 
         :param find: solves an instance on some terms, in some seconds
@@ -70,11 +71,11 @@ class Objective(abc.ABC):
         self,
         instance: instances.Instance,
         find: collections.abc.Callable[
-            [instances.Instance, float | None], base.Solution],
+            [instances.Instance, float | None], solving.Solution],
         *,
         time_limit: float | None = None,
         hops: int = 1,
-    ) -> base.Solution:
+    ) -> solving.Solution:
         """Find a placement that is good by this measure, whatever it moves.
 
         :param find: solves an instance, in some seconds
@@ -86,7 +87,7 @@ class Objective(abc.ABC):
             time_limit=time_limit, hops=hops)
 
     def worth(self, instance: instances.Instance,
-              present: placements.Placement, solution: base.Solution,
+              present: placements.Placement, solution: solving.Solution,
               terms: replan.Terms, hops: int = 1) -> bool:
         """Return whether a solution saves enough to replace a plan.
 
@@ -113,20 +114,16 @@ class Seconds(Objective):
     name = 'seconds'
 
     def measure(self, instance, placement, hops=1) -> float:
-        """Implement :meth:`Objective.measure`."""
         return cost.total_cost(instance, placement, hops)
 
     def priced(self, instance) -> instances.Instance:
-        """Implement :meth:`Objective.priced`."""
         return instance
 
     def terms(self, terms) -> replan.Terms:
-        """Implement :meth:`Objective.terms`."""
         return terms
 
     def solve(self, instance, terms, find, *, time_limit=None,
-              hops=1) -> base.Solution:
-        """Implement :meth:`Objective.solve`."""
+              hops=1) -> solving.Solution:
         return find(instance, terms, time_limit)
 
 
@@ -136,7 +133,6 @@ class WanBytes(Objective):
     name = 'wan_bytes'
 
     def measure(self, instance, placement, hops=1) -> float:
-        """Implement :meth:`Objective.measure`."""
         return cost.wan_megabytes(instance, placement, hops)
 
     def priced(self, instance) -> instances.Instance:
@@ -145,7 +141,7 @@ class WanBytes(Objective):
         The seconds of the original count as a few bytes.
         """
         links = instance.bandwidths
-        per_mb = instances.fetch_seconds(1.0, links.repo)
+        per_mb = ways.fetch_seconds(1.0, links.repo)
         bandwidths = instances.Bandwidths(
             local=links.local / _MB_PER_SECOND,
             peer=links.peer / _MB_PER_SECOND,
@@ -162,7 +158,7 @@ class WanBytes(Objective):
         return dataclasses.replace(terms, move_weight=1.0)
 
     def solve(self, instance, terms, find, *, time_limit=None,
-              hops=1) -> base.Solution:
+              hops=1) -> solving.Solution:
         """Choose between the best by bytes and the best by seconds.
 
         The fastest ways may take more bytes than a solver of bytes assumes.
@@ -181,7 +177,7 @@ class WanBytes(Objective):
                 instance, found.placement, terms, hops),
         )
         taken = self.measure(instance, best.placement, hops)
-        return base.Solution(
+        return solving.Solution(
             placement=best.placement,
             cost_s=cost.total_cost(instance, best.placement, hops),
             lower_bound_s=fast.lower_bound_s,

@@ -26,8 +26,9 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
-from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
+from diffcache_openstack.placement import solving
+from diffcache_openstack.placement import ways
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +55,11 @@ class Terms:
     """Conditions under which a change pays.
 
     :param period_s: seconds that the instance's rates count requests over
-    :param horizon_s: seconds a plan is expected to last
+    :param horizon_s: seconds a plan is expected to last: a week, as the
+        half-life of the demand that it is made for
     :param move_weight: how many seconds of waiting one second of transfer
-        is worth; 0 moves for any saving
+        is worth; 0 moves for any saving. A user notices waiting, and a fill
+        takes the part of a link that is free, so that it is worth little
     :param least_saving: share of the cost a new plan must save to replace
         the present one, so that noise in the history moves nothing
     :param fill: limits of hosts that ``fills`` does not have
@@ -64,9 +67,9 @@ class Terms:
     """
 
     period_s: float = 86400.0
-    horizon_s: float = 86400.0
-    move_weight: float = 0.1
-    least_saving: float = 0.01
+    horizon_s: float = 7 * 86400.0
+    move_weight: float = 0.01
+    least_saving: float = 0.02
     fill: FillLimits = FillLimits()
     fills: collections.abc.Mapping[int, FillLimits] = dataclasses.field(
         default_factory=dict)
@@ -108,7 +111,7 @@ class Transition:
     """
 
     placement: placements.Placement
-    solution: base.Solution
+    solution: solving.Solution
     moves: tuple[Move, ...]
     drops: tuple[tuple[tuple[int, ...], int], ...]
     cost_before_s: float
@@ -143,7 +146,7 @@ def current(instance: instances.Instance) -> placements.Placement:
 
 
 def solve(instance: instances.Instance, terms: Terms = Terms(),
-          **options) -> base.Solution:
+          **options) -> solving.Solution:
     """Find the best placement when moving to it from ``placed`` has a cost.
 
     :param options: those of :meth:`base.Solver.solve`
@@ -154,11 +157,11 @@ def solve(instance: instances.Instance, terms: Terms = Terms(),
         start = auto.Start(current(site), terms.weight)
         return auto.solve_site(site, site_options, start)
 
-    return sites.solve_each(instance, base.Options(**options), solve_site)
+    return sites.solve_each(instance, solving.Options(**options), solve_site)
 
 
 def worth(instance: instances.Instance, present: placements.Placement,
-          solution: base.Solution, terms: Terms, hops: int = 1) -> bool:
+          solution: solving.Solution, terms: Terms, hops: int = 1) -> bool:
     """Return whether a solution saves enough to replace a plan.
 
     :param instance: its ``placed`` says what needs no transfer
@@ -205,7 +208,7 @@ def compare(instance: instances.Instance, placement: placements.Placement,
             terms: Terms = Terms(), hops: int = 1) -> Transition:
     """Plan the transition from ``instance.placed`` to ``placement``."""
     total = cost.total_cost(instance, placement, hops)
-    solution = base.Solution(placement, total, 0.0, False, 0.0)
+    solution = solving.Solution(placement, total, 0.0, False, 0.0)
     before = cost.total_cost(instance, current(instance), hops)
     return _plan(instance, placement, solution, terms, before)
 
@@ -239,7 +242,7 @@ def moves(instance: instances.Instance,
         link = instance.bandwidths.peer if near else instance.bandwidths.repo
         if not near and len(object_key) == 1:
             size = float(instance.wire_sizes[object_key[0]])
-        seconds = instances.fetch_seconds(size, float(link[host - 1]))
+        seconds = ways.fetch_seconds(size, float(link[host - 1]))
         found.append(Move(object_key, host, source, size, seconds))
         holders.append(host)
     return found
@@ -265,7 +268,7 @@ def fill_seconds(
                 if len(key) == 1
                 else instance.patch_sizes[patch_index[key[0], key[1]]]
             )
-            found[(*key, host)] = instances.fetch_seconds(
+            found[(*key, host)] = ways.fetch_seconds(
                 size, float(instance.bandwidths.repo[host - 1])
             )
     return found
@@ -369,7 +372,7 @@ def _limited_seconds(move, terms) -> float:
     rate = terms.limits(move.host).max_rate_mbps
     if not rate:
         return move.seconds
-    return max(move.seconds, instances.fetch_seconds(move.megabytes, rate))
+    return max(move.seconds, ways.fetch_seconds(move.megabytes, rate))
 
 
 def _elapsed(busy: Busy, limits: FillLimits) -> float:

@@ -27,6 +27,11 @@ import typing
 _ALTERNATIVES = 16
 
 
+def fetch_seconds(megabytes, mbps):
+    """Return the seconds to move ``megabytes`` at ``mbps``."""
+    return 8.0 * megabytes / mbps
+
+
 class Source(typing.NamedTuple):
     """A host that an object can be read from, and the seconds it takes."""
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Outcome:
     :param demand: requests per period of the rates
     """
 
-    solution: base.Solution
+    solution: solving.Solution
     wan_mb: float
     demand: float
 
@@ -115,7 +115,7 @@ def apply(instance: instances.Instance, change: Change) -> instances.Instance:
 def compare(
     instance: instances.Instance,
     change: Change,
-    solve: collections.abc.Callable[[instances.Instance], base.Solution],
+    solve: collections.abc.Callable[[instances.Instance], solving.Solution],
     hops: int = 1,
 ) -> Comparison:
     """Solve the instance as it is and as it might be.

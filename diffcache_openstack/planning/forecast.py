@@ -24,7 +24,7 @@ class Expected(typing.NamedTuple):
 
     content_id: str
     host: str
-    templates: list[str]
+    images: list[str]
     requests_per_day: float
 
 
@@ -36,8 +36,8 @@ def expected(state: site_state.SiteState, options: cfg.ConfigOpts.GroupAttr
     """
     site_model = model.build(state, options)
     images: dict[str, list[str]] = {}
-    for template in state.templates:
-        images.setdefault(template.content_id, []).append(template.id)
+    for image in state.images:
+        images.setdefault(image.content_id, []).append(image.id)
     rates = site_model.instance.rates
     found = [Expected(content_id, host, images[content_id],
                       float(rates[number, column]))

@@ -51,6 +51,9 @@ MAX_TEMPLATES = 1000
 # size of its target.
 PATCH_SECONDS = 0.5
 FORECAST = demand.Model()
+# Recent requests assumed of each image at each host: images that were never
+# requested fill the room that is left, and count little beside one that was.
+PRIOR = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Model:
             host = host_number.get(item.host)
             if host is None:
                 continue
-            if item.kind == objects.TEMPLATES and item.id in content_number:
+            if item.kind == objects.IMAGES and item.id in content_number:
                 templates.append((content_number[item.id], host))
             elif item.kind == objects.PATCHES and item.id in pair_of:
                 patches.append((*pair_of[item.id], host))
@@ -124,7 +127,7 @@ class Model:
         """Return the item of (template, host) or (base, target, host)."""
         *key, host = entry
         if len(key) == 1:
-            kind, object_id = objects.TEMPLATES, self.contents[key[0]]
+            kind, object_id = objects.IMAGES, self.contents[key[0]]
             size = self.sizes[key[0]]
         else:
             patch = self.patches[tuple(key)]
@@ -174,7 +177,7 @@ def build(state: site_state.SiteState, options: cfg.ConfigOpts.GroupAttr
                               for patch in patches.values()], dtype=float),
         patch_seconds=np.array(seconds, dtype=float),
         capacities=np.array([capacity[name] / units.MB for name in hosts]),
-        rates=_daily_rates(state, hosts, contents, options),
+        rates=_daily_rates(state, hosts, contents),
         bandwidths=_bandwidths(state, hosts, options),
         placed=_placed(state, hosts, contents, patches),
         pinned=pinned,
@@ -235,7 +238,7 @@ def _placed(state, hosts, contents, patches):
     for host in state.hosts:
         number = host_number[host.name]
         for held in host.holdings:
-            if held.kind == objects.TEMPLATES and held.id in content_number:
+            if held.kind == objects.IMAGES and held.id in content_number:
                 templates.append((content_number[held.id], number))
             elif held.kind == objects.PATCHES and held.id in pair_of:
                 pairs.append((*pair_of[held.id], number))
@@ -244,13 +247,13 @@ def _placed(state, hosts, contents, patches):
 
 def _wanted_contents(state, options):
     """Return bytes by content id, for the contents in highest demand."""
-    sizes = {template.content_id: max(_SMALLEST, template.data_size)
-             for template in state.templates}
+    sizes = {image.content_id: max(_SMALLEST, image.data_size)
+             for image in state.images}
     if len(sizes) <= MAX_TEMPLATES:
         return sizes
     hosts = [host.name for host in state.hosts]
     contents = sorted(sizes)
-    rates = _daily_rates(state, hosts, contents, options).sum(axis=1)
+    rates = _daily_rates(state, hosts, contents).sum(axis=1)
     highest = np.argsort(-rates, kind='stable')[:MAX_TEMPLATES]
     wanted = {contents[n] for n in highest}
     # Whatever else is asked for, jobs are to be met.
@@ -263,11 +266,11 @@ def _wanted_contents(state, options):
 def _wire_sizes(state, sizes):
     """Return the bytes that cross the WAN by content id, of some contents."""
     found = dict(sizes)
-    for template in state.templates:
-        if template.content_id in found and template.compressed_size:
-            found[template.content_id] = min(
-                found[template.content_id],
-                max(_SMALLEST, template.compressed_size))
+    for image in state.images:
+        if image.content_id in found and image.compressed_size:
+            found[image.content_id] = min(
+                found[image.content_id],
+                max(_SMALLEST, image.compressed_size))
     return found
 
 
@@ -302,7 +305,7 @@ def _capacities(state, hosts, contents, sizes, pinned):
         host.name, host.capacity, taken[host.name]) for host in state.hosts}
 
 
-def _daily_rates(state, hosts, contents, options):
+def _daily_rates(state, hosts, contents):
     """Return expected requests per day of each content at each host."""
     number = {content: n for n, content in enumerate(contents)}
     host_number = {name: n for n, name in enumerate(hosts, 1)}
@@ -314,27 +317,25 @@ def _daily_rates(state, hosts, contents, options):
         for past in state.demand
         if past.content_id in number and past.host in host_number]
     shape = (len(contents), len(hosts))
-    expected = demand.rates(
-        requests, now, shape,
-        dataclasses.replace(FORECAST, half_life_s=options.half_life),
-        _families(state, number))
-    counts = np.full(shape, options.prior)
+    expected = demand.rates(requests, now, shape, FORECAST,
+                            _families(state, number))
+    counts = np.full(shape, PRIOR)
     for job in state.jobs:
         if job.content_id in number and job.host in host_number:
             counts[number[job.content_id],
                    host_number[job.host] - 1] += job.requests
     # Requests at a steady rate leave rate * half-life / ln 2 behind.
     return expected + counts * SECONDS_PER_DAY * math.log(2) \
-        / options.half_life
+        / FORECAST.half_life_s
 
 
 def _families(state, number):
     """Return the family of each content, connected by patches and origins."""
-    content_of = {template.id: template.content_id
-                  for template in state.templates}
+    content_of = {image.id: image.content_id
+                  for image in state.images}
     kin = [(patch.base, patch.target) for patch in state.patches]
-    kin += [(content_of[template.family], template.content_id)
-            for template in state.templates if template.family in content_of]
+    kin += [(content_of[image.family], image.content_id)
+            for image in state.images if image.family in content_of]
     pairs = [(number[a], number[b]) for a, b in kin
              if a in number and b in number]
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)

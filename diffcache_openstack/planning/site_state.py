@@ -25,12 +25,13 @@ from diffcache_openstack.db.planning import precache
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.placement import demand
 from diffcache_openstack.planning import boot_sets as boot_set_demand
 from diffcache_openstack.sites import link_rates
 
-# Older requests than so many half-lives count less than a thousandth.
-HORIZON_HALF_LIVES = 10
+# Requests that are older than ten half-lives count less than a thousandth.
+_REACH = datetime.timedelta(seconds=10 * demand.Model().half_life_s)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class SiteState:
 
     :param hosts: the living compute hosts of the site; their ``holdings``
         are what needs no transfer
-    :param templates: the whole catalogue
+    :param images: the whole catalogue
     :param patches: the whole catalogue
     :param demand: past requests at the site
     :param now: the instant from which their age counts
@@ -51,7 +52,7 @@ class SiteState:
 
     site: str
     hosts: list[objects.Host]
-    templates: list[objects.Template]
+    images: list[objects.Image]
     patches: list[objects.Patch]
     demand: list[history.Demand]
     now: datetime.datetime
@@ -62,14 +63,9 @@ class SiteState:
     boot_sets: boot_set_demand.Demand = boot_set_demand.NO_DEMAND
 
 
-def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
-            ) -> datetime.datetime:
-    """Return the instant before which requests no longer matter.
-
-    :param options: the group [planner]
-    """
-    return now - datetime.timedelta(
-        seconds=HORIZON_HALF_LIVES * options.half_life)
+def horizon(now: datetime.datetime) -> datetime.datetime:
+    """Return the instant before which requests do not matter."""
+    return now - _REACH
 
 
 def read(session: orm.Session, site: str, conf: cfg.ConfigOpts
@@ -79,7 +75,7 @@ def read(session: orm.Session, site: str, conf: cfg.ConfigOpts
     :returns: the generation of the current plan, that plan, the state
     :raises NotFound: no living compute host, or nothing in the catalogue
     """
-    now = base.now()
+    now = versioned.now()
     generation = plans.generation(session, site)
     alive = [host for host in held_rows.map_hosts(session, site)
              if host.alive]
@@ -88,14 +84,14 @@ def read(session: orm.Session, site: str, conf: cfg.ConfigOpts
         raise exceptions.NotFound(
             f'Site {site} has no living compute host to plan for; start'
             f' diffcache-agent on its hosts.')
-    templates = catalogue.list_templates(session)
-    if not templates:
+    images = catalogue.list_images(session)
+    if not images:
         raise exceptions.NotFound(
             'The catalogue is empty, so there is nothing to plan;'
             ' register an image at the repository.')
-    demand = history.demand(session, site, horizon(now, conf.planner))
+    requests = history.demand(session, site, horizon(now))
     state = SiteState(
-        site, hosts, templates, catalogue.list_patches(session), demand,
+        site, hosts, images, catalogue.list_patches(session), requests,
         now, precache.demand(session, site),
         tuple(host.name for host in alive
               if host.role == objects.REPOSITORY),

@@ -34,9 +34,9 @@ import typing
 import zlib
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import profile_files
 
-# Bytes of a chunk, as diffcached counts reads.
-CHUNK = 256 << 10
+CHUNK = profile_files.CHUNK
 # That repositories send together, as diffcached asks for them.
 GROUP_CHUNKS = 4
 # Of servers that read alike: a flavor's name, or what a user chose.

@@ -15,6 +15,7 @@ import statistics
 import typing
 
 from diffcache_openstack import _native
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.prefetch import scenarios
 
 MODES = ('local', 'on-demand', 'first', 'later', 'broadcast', 'oracle',
@@ -45,6 +46,8 @@ def replay(scenario: scenarios.Scenario, mode: str, events: bool = False
     stalls = [boot['stall_s'] for boot in boots]
     document = {
         'mode': mode,
+        # It is a profile, too.
+        'format': profile_files.FORMAT,
         'chunk': scenario.chunk,
         'boot_s': {'first': min(taken), 'mean': statistics.fmean(taken),
                    'last': max(taken)},

@@ -23,6 +23,7 @@ import reprlib
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import profile_files
 
 # A replay needs some hundred bytes for each of these, so that the largest
 # takes about 2 GB.
@@ -132,16 +133,17 @@ def load(path: str) -> Scenario:
         raise ScenarioError(f'{path}: {error}') from error
 
 
-def profile_of(data: typing.Any) -> tuple[list[ProfileRow], int]:
+def profile_of(path: str, data: typing.Any) -> tuple[list[ProfileRow], int]:
     """Return a profile and the bytes of its chunks.
 
-    :param data: a parsed JSON document: an object with rows as "profile",
-        and the bytes as "chunk"
+    :param path: of the file that it is from
+    :param data: the JSON document of :func:`.profile_files.document`
+    :raises InvalidInput: it is of another format
     :raises ScenarioError: there are no rows, or one cannot be used
     """
-    if not isinstance(data, dict) or data.get('profile') is None:
-        raise ScenarioError('profile: missing; name the output of diffcache'
-                            ' lazy replay or openstack image profile export')
+    profile_files.check_format(path, data)
+    if data.get('profile') is None:
+        raise ScenarioError(f'{path}: profile: missing')
     chunk = _whole('chunk', data.get('chunk'), 1, _MAX_IMAGE_BYTES)
     return _profile(data['profile'], MAX_CHUNKS) or [], chunk
 

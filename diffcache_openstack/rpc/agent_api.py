@@ -17,12 +17,12 @@ import typing
 
 from oslo_config import cfg
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 # Of one call of create_patch.
 MOST_BASES = 64
@@ -101,27 +101,27 @@ class AgentAPI(remote.HostAPI):
         """Announce a new generation of the site's map, as a cast."""
 
     @remote.call(remote.CONTROLLER, {
-        'template_id': wire.ID, 'output': wire.PATH,
+        'image_id': wire.ID, 'output': wire.PATH,
         'mode': fields.StringField('[a-z_]{1,32}', nullable=True)},
         prepare=_bulk)
     def get_image(self, ctxt: contexts.RequestContext, host: str,
-                  template_id: str, output: str, mode: str | None = None
+                  image_id: str, output: str, mode: str | None = None
                   ) -> objects.Request:
         """Write an image to a path on the host.
 
         :param output: absolute path; appears complete and verified or not at
             all
         :param mode: overrides the host's ``[agent] serve_mode``
-        :raises NotFound: no such template
+        :raises NotFound: no such image
         :raises RetryableError: no source could deliver
         """
 
     @remote.call(remote.CONTROLLER, {
-        'path': wire.PATH, 'template_id': wire.ID, 'name': wire.LABEL},
+        'path': wire.PATH, 'image_id': wire.ID, 'name': wire.LABEL},
         prepare=_bulk)
     def register_image(self, ctxt: contexts.RequestContext, host: str,
-                       path: str, template_id: str, name: str
-                       ) -> objects.Template:
+                       path: str, image_id: str, name: str
+                       ) -> objects.Image:
         """Register an image file with a repository's agent.
 
         :param path: absolute path on the repository's host
@@ -153,7 +153,7 @@ class AgentAPI(remote.HostAPI):
         'mbps': wire.MBPS})
     def await_image(self, ctxt: contexts.RequestContext, host: str,
                     image_id: str, size: int, mbps: float
-                    ) -> objects.Template | None:
+                    ) -> objects.Image | None:
         """Have a repository serve an image that it is just adding.
 
         :param size: bytes of the image's file

@@ -13,10 +13,10 @@
 
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 
 class AgentLazyAPI(remote.HostAPI):

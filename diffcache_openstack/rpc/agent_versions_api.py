@@ -11,11 +11,11 @@
 #    under the License.
 """Client side of the agent RPC API for versions."""
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 
 class AgentVersionsAPI(remote.HostAPI):

@@ -13,10 +13,10 @@
 
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 # A migration waits for it.
 USE_SECONDS = 10
@@ -71,6 +71,39 @@ class AgentVolumesAPI(remote.HostAPI):
     def invalidate_volume(self, ctxt: contexts.RequestContext, host: str,
                           volume_id: str) -> objects.VolumeCache:
         """Forget what is cached of a volume; return it as it is then."""
+
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'hold_id': wire.UUID, 'lease': wire.SECONDS})
+    def begin_hold(self, ctxt: contexts.RequestContext, host: str,
+                   volume_id: str, hold_id: str, lease: float) -> None:
+        """Write a volume's dirty blocks back, and keep it out of write-back.
+
+        See :meth:`.conductor_holds_api.HoldsAPI.begin_hold`, as for the
+        methods that follow; here NotFound means no SSD cache on the host.
+        """
+
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'hold_id': wire.UUID, 'lease': wire.SECONDS})
+    def renew_hold(self, ctxt: contexts.RequestContext, host: str,
+                   volume_id: str, hold_id: str, lease: float) -> None:
+        """Have a hold last longer."""
+
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'hold_id': wire.UUID})
+    def end_hold(self, ctxt: contexts.RequestContext, host: str,
+                 volume_id: str, hold_id: str) -> None:
+        """End a hold."""
+
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'seconds': wire.SECONDS})
+    def begin_queue(self, ctxt: contexts.RequestContext, host: str,
+                    volume_id: str, seconds: float) -> None:
+        """Have a volume's writes wait."""
+
+    @remote.call(remote.CONTROLLER, {'volume_id': wire.ID})
+    def end_queue(self, ctxt: contexts.RequestContext, host: str,
+                  volume_id: str) -> None:
+        """Have a volume's writes go on."""
 
     @remote.call(remote.HOSTS, {'volume_id': wire.ID}, changes=False,
                  prepare=lambda conf: {'timeout': USE_SECONDS})

@@ -18,7 +18,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 LOG = log.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def open_bus(conf: cfg.ConfigOpts, role: str, host: str | None = None
     security = load_security(conf)
     if security.key is not None:
         _check_key(security.key.signer, role, host)
-    return messaging.Bus(conf, base.Serializer(), security=security)
+    return messaging.Bus(conf, versioned.Serializer(), security=security)
 
 
 def load_security(conf: cfg.ConfigOpts) -> signatures.Security:

@@ -13,12 +13,12 @@
 
 import collections.abc
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import fingerprints
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 # In the SSD cache of a host; those of all its servers are fewer.
 _MOST_VOLUMES = 65_536
@@ -72,7 +72,7 @@ class ConductorAPI(remote.API):
     def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
                         holdings: collections.abc.Sequence[objects.Holding]
                         ) -> None:
-        """Replace the templates that a host borrows, and does not hold.
+        """Replace the images that a host borrows, and does not hold.
 
         :raises NotFound: the host is not registered
         """
@@ -132,49 +132,49 @@ class ConductorAPI(remote.API):
         """
 
     @remote.call(remote.REPOSITORY, {
-        'template': fields.ObjectField('Template')})
-    def register_template(self, ctxt: contexts.RequestContext,
-                          template: objects.Template) -> objects.Template:
-        """Add a template to the catalogue.
+        'image': fields.ObjectField('Image')})
+    def register_image(self, ctxt: contexts.RequestContext,
+                       image: objects.Image) -> objects.Image:
+        """Add an image to the catalogue.
 
         :raises Conflict: its id is registered with other content
         """
 
     @remote.method(remote.REPOSITORY, {
         'host': wire.HOST,
-        'templates': wire.tuples(wire.ID, wire.HASH, wire.HASH),
+        'images': wire.tuples(wire.ID, wire.HASH, wire.HASH),
         'patches': wire.tuples(wire.HASH, wire.HASH, wire.HASH)},
         changes=False)
     def find_unregistered(
             self, ctxt: contexts.RequestContext, host: str,
-            templates: collections.abc.Mapping[str, fingerprints.Fingerprint],
+            images: collections.abc.Mapping[str, fingerprints.Fingerprint],
             patches: collections.abc.Sequence[objects.Patch]
     ) -> tuple[list[str], list[str]]:
         """Return what a repository has to register.
 
-        :param templates: fingerprints of images by their ids
-        :returns: ids of templates that the catalogue has not like that, and
+        :param images: fingerprints of images by their ids
+        :returns: ids of images that the catalogue has not like that, and
             of patches whose pair has none
         """
         found = self._client.call(
             ctxt, 'find_unregistered', host=host,
-            templates=[[name, *hashes] for name, hashes in templates.items()],
+            images=[[name, *hashes] for name, hashes in images.items()],
             patches=[[patch.id, patch.base, patch.target]
                      for patch in patches])
         return found[0], found[1]
 
-    @remote.call(remote.HOSTS, {'template_id': wire.ID}, changes=False)
-    def get_template(self, ctxt: contexts.RequestContext, template_id: str
-                     ) -> objects.Template:
-        """Return a template of the catalogue.
+    @remote.call(remote.HOSTS, {'image_id': wire.ID}, changes=False)
+    def get_image(self, ctxt: contexts.RequestContext, image_id: str
+                  ) -> objects.Image:
+        """Return an image of the catalogue.
 
         :raises NotFound: there is none with that id
         """
 
-    @remote.call(remote.CONTROLLER, {'template_id': wire.ID})
-    def remove_template(self, ctxt: contexts.RequestContext,
-                        template_id: str) -> None:
-        """Remove a template and its patches from the catalogue.
+    @remote.call(remote.CONTROLLER, {'image_id': wire.ID})
+    def remove_image(self, ctxt: contexts.RequestContext,
+                     image_id: str) -> None:
+        """Remove an image and its patches from the catalogue.
 
         :raises NotFound: there is none with that id
         """
@@ -186,15 +186,13 @@ class ConductorAPI(remote.API):
 
         :returns: the patch that is registered for its pair; another host
             may have registered one before
-        :raises NotFound: no template has the content of an end
+        :raises NotFound: no image has the content of an end
         """
 
     @remote.call(remote.REPOSITORY, {
-        'host': wire.HOST, 'terms': wire.TERMS, 'nearest': wire.COUNT,
-        'creations': wire.COUNT})
+        'host': wire.HOST, 'terms': wire.TERMS, 'creations': wire.COUNT})
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
-                   terms: str, nearest: int, creations: int
-                   ) -> objects.PatchWork:
+                   terms: str, creations: int) -> objects.PatchWork:
         """Return what a repository is to do next for its patches.
 
         A pair to create a patch of is the host's for an hour, or until it
@@ -202,7 +200,6 @@ class ConductorAPI(remote.API):
 
         :param terms: what the host declines patches by; those that it
             declined by other terms are considered again
-        :param nearest: bases of each target that patches are created from
         :param creations: patches that the host can create now
         :raises NotFound: the host is not registered
         """

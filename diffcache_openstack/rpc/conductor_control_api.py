@@ -17,12 +17,12 @@ times, so each has its own version.
 
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import plan
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 _MOST_SECONDS = 600.0
 

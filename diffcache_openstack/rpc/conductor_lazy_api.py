@@ -20,13 +20,13 @@ import collections.abc
 import dataclasses
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import fields
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 # Of one host.
 _MOST_SERVERS = 65_536

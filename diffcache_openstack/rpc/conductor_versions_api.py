@@ -16,12 +16,12 @@ The REST API requests work; agents report their progress.
 
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versions
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 
 class VersionsAPI(remote.API):
@@ -81,14 +81,18 @@ class VersionsAPI(remote.API):
         """
 
     @remote.call(remote.CONTROLLER, {
-        'version_id': wire.UUID, 'task_id': wire.UUID, 'name': wire.LABEL})
+        'version_id': wire.UUID, 'task_id': wire.UUID, 'name': wire.LABEL,
+        'device': fields.StringField(fields.DEVICE_PATTERN, nullable=True)})
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
-                       task_id: str, name: str) -> None:
-        """Export a version as an image of its project.
+                       task_id: str, name: str,
+                       device: str | None = None) -> None:
+        """Export a disk of a version as an image of its project.
 
-        An image that it was exported as before is used if it still exists.
+        An image that the first disk was exported as before is used if it still
+        exists.
 
-        :raises NotFound: there is no such version
+        :param device: of the disk; None for the first
+        :raises NotFound: there is no such version, or no such disk
         :raises Conflict: the version is not complete
         """
 
@@ -149,6 +153,15 @@ class VersionsAPI(remote.API):
         """Report the progress of a host with a task.
 
         :returns: whether to continue it
+        """
+
+    @remote.call(remote.HOSTS, {'host': wire.HOST, 'task_id': wire.UUID})
+    def take_task(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str) -> objects.VersionTask:
+        """Return a task on a volume that a host begins to perform.
+
+        :raises Forbidden: the task is another host's, has ended, or does not
+            exist
         """
 
     @remote.method(remote.HOSTS, {

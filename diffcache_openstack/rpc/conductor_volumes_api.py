@@ -13,9 +13,9 @@
 
 import typing
 
-from diffcache_openstack.common import context as contexts
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.rpc import wire
+from diffcache_openstack.common import contexts
+from diffcache_openstack.remote_calls import remote
+from diffcache_openstack.remote_calls import wire
 
 
 class VolumesAPI(remote.API):

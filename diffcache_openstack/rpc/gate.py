@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import remote
+from diffcache_openstack.remote_calls import remote
 
 LOG = log.getLogger(__name__)
 

@@ -15,21 +15,24 @@ What is in none of these tables is refused before any code of an endpoint runs,
 and a unit test walks both with junk in each argument.
 """
 
+from diffcache_openstack.remote_calls import conductor_backups_api
+from diffcache_openstack.remote_calls import conductor_costs_api
+from diffcache_openstack.remote_calls import conductor_holds_api
+from diffcache_openstack.remote_calls import remote
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
-from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
-from diffcache_openstack.rpc import remote
 
 CONDUCTOR_APIS: tuple[type[remote.API], ...] = (
-    conductor_api.ConductorAPI, conductor_control_api.ControlAPI,
-    conductor_costs_api.CostsAPI, conductor_lazy_api.LazyAPI,
+    conductor_api.ConductorAPI, conductor_backups_api.BackupsAPI,
+    conductor_control_api.ControlAPI, conductor_costs_api.CostsAPI,
+    conductor_holds_api.HoldsAPI, conductor_lazy_api.LazyAPI,
     conductor_versions_api.VersionsAPI, conductor_volumes_api.VolumesAPI)
 AGENT_APIS: tuple[type[remote.API], ...] = (
     agent_api.AgentAPI, agent_lazy_api.AgentLazyAPI,

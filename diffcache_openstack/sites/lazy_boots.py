@@ -17,9 +17,9 @@ a boot reads a part of it, and some of that may be here in a boot set.
 
 import typing
 
-from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import ways
 from diffcache_openstack.prefetch import boots
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class Estimate(typing.NamedTuple):
@@ -33,7 +33,7 @@ class Estimate(typing.NamedTuple):
     reads: boots.Reads
 
 
-def estimate(view: views.SiteView, host: str, template: views.TemplateRef,
+def estimate(view: views.SiteView, host: str, image: views.ImageRef,
              reads: boots.Reads, whole_s: float) -> Estimate:
     """Estimate how long a lazy boot waits for its reads at a host.
 
@@ -46,11 +46,11 @@ def estimate(view: views.SiteView, host: str, template: views.TemplateRef,
     :param whole_s: what the cheapest way to the whole image takes
     :returns: of at most ``whole_s``, which delivering the image first takes
     """
-    key = views.Key(views.TEMPLATES, template.content_id)
+    key = views.Key(views.IMAGES, image.content_id)
     links = view.links.of(host)
-    local = instances.fetch_seconds(1.0, links.local)
-    peer = instances.fetch_seconds(1.0, links.peer)
-    whole = whole_s / max(template.data_size / views.MEGABYTE, 1e-6)
+    local = ways.fetch_seconds(1.0, links.local)
+    peer = ways.fetch_seconds(1.0, links.peer)
+    whole = whole_s / max(image.data_size / views.MEGABYTE, 1e-6)
     if key in view.holdings(host):
         reads = reads._replace(absent=0, at_peers=0)
     found = (local * (reads.total - reads.absent)

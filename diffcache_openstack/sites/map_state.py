@@ -23,14 +23,14 @@ import typing
 
 from diffcache_openstack import objects
 from diffcache_openstack.sites import site_map as maps
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 _MODULUS = 1 << 128
 
-Trust = collections.abc.Callable[[objects.Template], bool]
+Trust = collections.abc.Callable[[objects.Image], bool]
 
 
-def _trust_all(_template: objects.Template) -> bool:
+def _trust_all(_image: objects.Image) -> bool:
     return True
 
 
@@ -40,7 +40,7 @@ class MapState:
     Not for several threads at once; the views that it returns are.
 
     :param site_map: the map
-    :param trusted: whether look-ups may use an active template
+    :param trusted: whether look-ups may use an active image
     """
 
     def __init__(self, site_map: objects.SiteMap, trusted: Trust = _trust_all
@@ -48,7 +48,7 @@ class MapState:
         self._trusted = trusted
         self._site = site_map.site
         self._sum = 0
-        self._templates: dict[str, views.TemplateRef] = {}
+        self._images: dict[str, views.ImageRef] = {}
         self._distrusted: set[str] = set()
         self._patches: dict[str, views.PatchRef] = {}
         self._hosts: dict[str, views.HostRef] = {}
@@ -58,8 +58,8 @@ class MapState:
         self._view: views.SiteView | None = None
         self.generation = site_map.generation
         self._set_options(site_map.links, site_map.hops)
-        for template in site_map.templates:
-            self._put_template(template)
+        for image in site_map.images:
+            self._put_image(image)
         for patch in site_map.patches:
             self._put_patch(patch)
         for host in site_map.hosts:
@@ -80,14 +80,14 @@ class MapState:
         """
         if change.previous != self.generation or change.site != self._site:
             return False
-        for template_id in change.gone_templates:
-            self._drop_template(template_id)
+        for image_id in change.gone_images:
+            self._drop_image(image_id)
         for patch_id in change.gone_patches:
             self._drop_patch(patch_id)
         for name in change.gone_hosts:
             self._drop_host(name)
-        for template in change.templates:
-            self._put_template(template)
+        for image in change.images:
+            self._put_image(image)
         for patch in change.patches:
             self._put_patch(patch)
         for host in change.hosts:
@@ -104,7 +104,7 @@ class MapState:
         """Return the map in the form that look-ups work on."""
         if self._view is None:
             self._view = views.SiteView(
-                self.generation, self._part('templates', self._show_templates),
+                self.generation, self._part('images', self._show_images),
                 self._part('patches', self._show_patches),
                 self._part('hosts', self._show_hosts), self._links,
                 self._hops)
@@ -117,8 +117,8 @@ class MapState:
         """
         return objects.SiteMap(
             site=self._site, generation=self.generation,
-            templates=[objects.Template(**dataclasses.asdict(ref))
-                       for ref in self._templates.values()],
+            images=[objects.Image(**dataclasses.asdict(ref))
+                    for ref in self._images.values()],
             patches=[objects.Patch(**dataclasses.asdict(ref))
                      for ref in self._patches.values()],
             hosts=[self._to_host(name, ref)
@@ -138,10 +138,10 @@ class MapState:
             self._shown[name] = show()
         return self._shown[name]
 
-    def _show_templates(self):
-        return tuple(ref for template_id, ref
-                     in sorted(self._templates.items())
-                     if template_id not in self._distrusted)
+    def _show_images(self):
+        return tuple(ref for image_id, ref
+                     in sorted(self._images.items())
+                     if image_id not in self._distrusted)
 
     def _show_patches(self):
         return tuple(sorted(self._patches.values(),
@@ -159,19 +159,19 @@ class MapState:
         self._links = maps.to_links(links)
         self._hops = hops
 
-    def _put_template(self, template):
-        self._drop_template(template.id)
-        ref = self._templates[template.id] = maps.to_template(template)
-        self._count(1, 'template', *dataclasses.astuple(ref))
-        if template.status == views.ACTIVE and not self._trusted(template):
-            self._distrusted.add(template.id)
+    def _put_image(self, image):
+        self._drop_image(image.id)
+        ref = self._images[image.id] = maps.to_image(image)
+        self._count(1, 'image', *dataclasses.astuple(ref))
+        if image.status == views.ACTIVE and not self._trusted(image):
+            self._distrusted.add(image.id)
 
-    def _drop_template(self, template_id):
-        self._shown.pop('templates', None)
-        self._distrusted.discard(template_id)
-        ref = self._templates.pop(template_id, None)
+    def _drop_image(self, image_id):
+        self._shown.pop('images', None)
+        self._distrusted.discard(image_id)
+        ref = self._images.pop(image_id, None)
         if ref is not None:
-            self._count(-1, 'template', *dataclasses.astuple(ref))
+            self._count(-1, 'image', *dataclasses.astuple(ref))
 
     def _put_patch(self, patch):
         self._drop_patch(patch.id)

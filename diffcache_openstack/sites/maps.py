@@ -28,7 +28,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.sites import link_rates
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import site_map
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 # Differences of the newest generation of a site that are kept: hosts that ask
@@ -158,7 +158,7 @@ class Maps:
         generation = generations.map_generation(session, site)
         return objects.SiteMap(
             site=site, generation=generation,
-            templates=catalogue.known_templates(session),
+            images=catalogue.known_images(session),
             patches=catalogue.list_patches(session),
             hosts=held_rows.map_hosts(session, site),
             links=link_rates.read_links(session, site, self._conf.planner),

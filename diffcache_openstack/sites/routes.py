@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Routes by which a host can get a template, from the site map.
+"""Routes by which a host can get an image, from the site map.
 
 The finder of :mod:`diffcache_openstack.placement.ways` ranks them at the
 moment of the request, by what is really held, rather than once for a plan.
@@ -18,9 +18,8 @@ moment of the request, by what is really held, rather than once for a plan.
 import dataclasses
 import math
 
-from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 # What [planner] hops goes up to.
 MAX_HOPS = 4
@@ -38,9 +37,9 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """One way to have a template at this host.
+    """One way to have an image at this host.
 
-    :param source: where to read the template itself, or, if it is built, the
+    :param source: where to read the image itself, or, if it is built, the
         base that the first patch is applied to
     :param patches: the patches, in the order in which they are applied
     :param seconds: predicted by the cost model
@@ -54,7 +53,7 @@ class Route:
 
     @property
     def builds(self) -> bool:
-        """Whether the template is built rather than fetched whole."""
+        """Whether the image is built rather than fetched whole."""
         return bool(self.patches)
 
     @property
@@ -65,7 +64,7 @@ class Route:
     def describe(self) -> str:
         """Return the route in words, for logs and reports."""
         if not self.builds:
-            return f'template from {self.source.host}'
+            return f'image from {self.source.host}'
         return ', '.join([
             f'base {self.source.key.id[:12]} from {self.source.host}',
             *(f'patch {p.key.id[:12]} from {p.host}' for p in self.patches)])
@@ -90,14 +89,14 @@ class Routes:
         self._hops = hops
         self._network = _Network(view, own_name, held, excluded)
 
-    def to_template(self, content_id: str) -> list[Route]:
-        """List routes to a template, cheapest first.
+    def to_image(self, content_id: str) -> list[Route]:
+        """List routes to an image, cheapest first.
 
-        The last are the whole template from each repository that offers it;
+        The last are the whole image from each repository that offers it;
         routes dearer than the cheapest of them are left out. The list is
         empty if neither repositories nor hosts offer what it takes.
         """
-        key = _template(content_id)
+        key = _image(content_id)
         whole = [Route(Part(key, source.host), (), source.seconds)
                  for source in self._network.from_repositories(key)]
         most = whole[0].seconds if whole else math.inf
@@ -118,13 +117,13 @@ class Routes:
             *self._network.repositories_with(key))]
 
     def _limit(self, content_id: str) -> int:
-        # Chains would hardly be cheaper than a template on this host's disk.
-        if _template(content_id) in self._held:
+        # Chains would hardly be cheaper than an image on this host's disk.
+        if _image(content_id) in self._held:
             return min(1, self._hops)
         return self._hops
 
     def _route(self, way: ways.Way) -> Route:
-        source = Part(_template(way.template), way.source)
+        source = Part(_image(way.template), way.source)
         patches = tuple(
             Part(patch.key, host)
             for patch, host in zip(way.patches, way.patch_sources))
@@ -132,14 +131,20 @@ class Routes:
         return Route(source, patches, way.seconds, through)
 
 
-def _template(content_id: str) -> views.Key:
-    return views.Key(views.TEMPLATES, content_id)
+def local_seconds(view: views.SiteView, host: str, key: views.Key) -> float:
+    """Return what the model predicts for an object that a host holds."""
+    megabytes = (view.size_of(key) or 0) / views.MEGABYTE
+    return ways.fetch_seconds(megabytes, view.links.of(host).local)
+
+
+def _image(content_id: str) -> views.Key:
+    return views.Key(views.IMAGES, content_id)
 
 
 class _Network:
     """The site as seen from one host; see :class:`.ways.Network`.
 
-    Templates are content ids, patches those of the site map.
+    Images are content ids, patches those of the site map.
     """
 
     def __init__(self, view: views.SiteView, own_name: str,
@@ -151,18 +156,18 @@ class _Network:
         self._links = view.links.of(own_name)
         self._unreported: dict[str, list[views.PatchRef]] | None = None
 
-    def steps_into(self, template: str, within: float) -> list[ways.Step]:
+    def steps_into(self, image: str, within: float) -> list[ways.Step]:
         index, links = self._index(), self._links
-        near = index.from_peers(template)
+        near = index.from_peers(image)
         here = [step.patch for step in near if self._is_here(step.patch.key)]
         steps = [views.patch_step(patch, links.local)
-                 for patch in (*here, *self._unreported_into(template))]
+                 for patch in (*here, *self._unreported_into(image))]
         steps += [step for step in views.steps_within(near, within)
                   if self._has_peer(step.patch.key)]
         for name in self._view.repositories:
             steps += [
                 step for step in views.steps_within(index.from_repository(
-                    template, links.from_repository(name)), within)
+                    image, links.from_repository(name)), within)
                 if name in self._view.repositories_with(step.patch.key)
                 and self._is_usable(name, step.patch.key)]
         return steps
@@ -170,8 +175,8 @@ class _Network:
     def _index(self) -> views.PatchIndex:
         return self._view.patches_into(self._links)
 
-    def _unreported_into(self, template: str) -> list[views.PatchRef]:
-        """List the patches to a template that are here but in no map yet."""
+    def _unreported_into(self, image: str) -> list[views.PatchRef]:
+        """List the patches to an image that are here but in no map yet."""
         if self._unreported is None:
             self._unreported = {}
             index, view = self._index(), self._view
@@ -182,14 +187,14 @@ class _Network:
                         and self._is_usable(self._own_name, key):
                     self._unreported.setdefault(
                         patch.target, []).append(patch)
-        return self._unreported.get(template, [])
+        return self._unreported.get(image, [])
 
-    def template_seconds(self, template: str) -> float:
+    def template_seconds(self, image: str) -> float:
         return min((seconds for seconds, _host in self._nearest(
-            _template(template))), default=math.inf)
+            _image(image))), default=math.inf)
 
-    def template_sources(self, template: str) -> list[ways.Source]:
-        return self._sources(_template(template))
+    def template_sources(self, image: str) -> list[ways.Source]:
+        return self._sources(_image(image))
 
     def patch_sources(self, patch: views.PatchRef) -> list[ways.Source]:
         return self._sources(patch.key)
@@ -233,12 +238,12 @@ class _Network:
 
     def _source(self, key, name, mbps) -> ways.Source:
         megabytes = (self._view.size_of(key) or 0) / views.MEGABYTE
-        return ways.Source(instances.fetch_seconds(megabytes, mbps), name)
+        return ways.Source(ways.fetch_seconds(megabytes, mbps), name)
 
     def _far(self, key, name) -> ways.Source:
         """Return a repository as a source, from which forms may cross."""
         megabytes = (self._view.wire_size_of(key) or 0) / views.MEGABYTE
-        return ways.Source(instances.fetch_seconds(
+        return ways.Source(ways.fetch_seconds(
             megabytes, self._links.from_repository(name)), name)
 
     def _nearest(self, key: views.Key) -> list[ways.Source]:

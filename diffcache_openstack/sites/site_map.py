@@ -14,17 +14,17 @@
 import dataclasses
 
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
-_TEMPLATE_FIELDS = tuple(
-    field.name for field in dataclasses.fields(views.TemplateRef))
+_IMAGE_FIELDS = tuple(
+    field.name for field in dataclasses.fields(views.ImageRef))
 
 
-def to_template(template: objects.Template) -> views.TemplateRef:
-    """Convert a template to the form that look-ups work on."""
-    return views.TemplateRef(**{
-        name: getattr(template, name) for name in _TEMPLATE_FIELDS})
+def to_image(image: objects.Image) -> views.ImageRef:
+    """Convert an image to the form that look-ups work on."""
+    return views.ImageRef(**{
+        name: getattr(image, name) for name in _IMAGE_FIELDS})
 
 
 def to_patch(patch: objects.Patch) -> views.PatchRef:

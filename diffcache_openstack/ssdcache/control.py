@@ -12,17 +12,14 @@
 """Commands to a running cache, over its control socket."""
 
 import collections.abc
-import contextlib
-import json
 import os
-import socket
 import typing
 
+from diffcache_openstack.common import control_socket
 from diffcache_openstack.common import exceptions
 
 # A flush waits for the volume's origin.
 TIMEOUT_S = 600.0
-MAX_ANSWER = 16 << 20
 
 
 class CacheUnreachable(exceptions.RetryableError):
@@ -105,10 +102,24 @@ def warm(path: str | os.PathLike[str], volume: str,
     return _request(path, request, 'warmed', timeout)
 
 
+def queue(path: str | os.PathLike[str], volume: str, seconds: float, *,
+          timeout: float = TIMEOUT_S) -> bool:
+    """Have the writes of a volume wait, or go on.
+
+    :param seconds: for which they wait at most; 0 has them go on
+    :returns: whether they have waited until now
+    :raises CacheUnreachable: no cache answers, or not in time
+    :raises CommandRefused: it is not attached
+    """
+    request = {'command': 'queue', 'volume': volume,
+               'milliseconds': round(seconds * 1000)}
+    return _request(path, request, 'queued', timeout)
+
+
 def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],
              field: str, timeout: float) -> typing.Any:
     try:
-        answer = _exchange(path, json.dumps(request).encode() + b'\n', timeout)
+        return control_socket.ask(path, request, timeout)[field]
     except TimeoutError as error:
         raise CacheSlow(
             f'{os.fspath(path)}: the cache did not answer in {timeout:g} s; a'
@@ -117,31 +128,12 @@ def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],
         reason = error.strerror or str(error)
         raise CacheUnreachable(
             f'{os.fspath(path)}: {reason}; is "diffcache ssdcache serve"'
-            ' running with this control socket?')
-    try:
-        document = json.loads(answer)
-    except ValueError:
-        document = None
-    if not isinstance(document, dict) or not document.keys() & {
-            field, 'error'}:
+            ' running with this control socket?') from error
+    except (ValueError, KeyError) as error:
         raise CacheUnreachable(
             f'{os.fspath(path)}: the answer is not that of a cache; it ended,'
-            ' or the socket is another program\'s')
-    if 'error' in document:
-        raise CommandRefused(str(document['error']))
-    return document[field]
-
-
-def _exchange(path: str | os.PathLike[str], request: bytes, timeout: float
-              ) -> bytes:
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
-        client.settimeout(timeout)
-        client.connect(os.fspath(path))
-        client.sendall(request)
-        answer = bytearray()
-        while len(answer) <= MAX_ANSWER and not answer.endswith(b'\n'):
-            part = client.recv(1 << 16)
-            if not part:
-                break
-            answer += part
-        return bytes(answer)
+            ' or the socket is another program\'s') from error
+    except control_socket.CommandFailed as error:
+        kind = (CacheUnreachable if error.kind == 'ServiceUnavailable'
+                else CommandRefused)
+        raise kind(str(error)) from error

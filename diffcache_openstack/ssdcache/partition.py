@@ -15,6 +15,7 @@ import collections.abc
 import dataclasses
 import typing
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache.sizing import base
 
@@ -28,14 +29,14 @@ class Wishes:
     :ivar weights: of hits, or shares, or priorities, as the policy has it
     :ivar least: blocks
     :ivar most: blocks
-    :ivar targets: for the policy ``sla``
+    :ivar targets: for the policy ``latency``
     """
 
     weights: collections.abc.Mapping[str, float] = dataclasses.field(
         default_factory=dict)
     least: _Numbers = dataclasses.field(default_factory=dict)
     most: _Numbers = dataclasses.field(default_factory=dict)
-    targets: collections.abc.Mapping[str, base.Target] = dataclasses.field(
+    targets: collections.abc.Mapping[str, choices.Target] = dataclasses.field(
         default_factory=dict)
 
     def volumes(self, found: collections.abc.Mapping[str, curves.Volume]

@@ -18,20 +18,16 @@ import json
 import os
 import stat
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 
-MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
 PROGRAM = 'diffcache-ssdcached'
 OPTIONS = ('mode', 'limit', 'sequential', 'admission')
-MAX_BLOCKS = (1 << 32) - 1
 # Of each volume: some 0.5 MB of memory.
 SAMPLES = 8192
-MAX_BYTES = (1 << 63) - 1
-# References to a block that are counted before it is cached.
-MAX_ADMISSION = 15
-# In place of such a number: no block is cached any more.
-NEVER = MAX_ADMISSION + 1
+# In place of a number of references: no block is cached any more.
+NEVER = choices.MAX_ADMISSION + 1
 # Origins that are not files begin with one of these.
 ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.
@@ -52,7 +48,8 @@ class Volume:
 
     :ivar origin: path of a file or a block device, address of an export of
         NBD, or ``json:`` and QEMU's options of a block device
-    :ivar mode: one of :data:`MODES`
+    :ivar mode: one of
+        :data:`~diffcache_openstack.cached_volumes.choices.MODES`
     :ivar limit: the most blocks that it has; none for an equal part of what
         the limits of others leave
     :ivar sequential: requests are not cached after this many bytes in
@@ -63,7 +60,7 @@ class Volume:
 
     name: str
     origin: str
-    mode: str = MODES[0]
+    mode: str = choices.MODES[0]
     limit: int | None = None
     sequential: int | None = None
     admission: int | None = None
@@ -122,7 +119,7 @@ def parse_dirty_max(text: str) -> str:
     :raises ServerError: it is neither
     """
     number, percent, rest = text.partition('%')
-    most = 100 if percent else MAX_BLOCKS
+    most = 100 if percent else choices.MAX_BLOCKS
     if rest or not (number.isascii() and number.isdigit()
                     and int(number) <= most):
         raise ServerError(f'{text!r} is neither a number of blocks nor a'
@@ -144,18 +141,19 @@ def parse_volume(text: str) -> Volume:
             break
         options[key] = value
         rest = origin
-    mode = options.get('mode', MODES[0])
+    mode = options.get('mode', choices.MODES[0])
     if not (name and equals and rest):
         raise ServerError(f'{text!r} is not NAME=ORIGIN[,mode=MODE]'
                           '[,limit=BLOCKS][,sequential=BYTES]'
                           '[,admission=N]')
-    if mode not in MODES:
+    if mode not in choices.MODES:
         raise ServerError(f'volume {name}: mode {mode!r} is none of'
-                          f' {", ".join(MODES)}')
+                          f' {", ".join(choices.MODES)}')
     numbers: dict[str, int] = {}
-    for option, most, unit in (('limit', MAX_BLOCKS, 'blocks'),
-                               ('sequential', MAX_BYTES, 'bytes'),
-                               ('admission', MAX_ADMISSION, 'references')):
+    for option, most, unit in (
+            ('limit', choices.MAX_BLOCKS, 'blocks'),
+            ('sequential', choices.MAX_BYTES, 'bytes'),
+            ('admission', choices.MAX_ADMISSION, 'references')):
         if option not in options:
             continue
         text = options[option]
@@ -201,34 +199,31 @@ def command(server: Server, ready_fd: int) -> list[str]:
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise ServerError(f'{path}: longer than the {MAX_SOCKET_PATH}'
                               ' bytes of a socket\'s path')
-    parameters = {
+    volumes = zip(server.volumes, limits(server.volumes, server.capacity))
+    return [program, 'serve', json.dumps({
         'device': os.path.abspath(server.device),
         'capacity': server.capacity,
-        'format': str(server.is_new).lower(),
-        'evict': server.evict,
-        'admission': server.admission,
-        'dirty_max': server.dirty_max,
-        'dirty_age': server.dirty_age,
-        'samples': server.samples,
-        'discard_dirty': str(server.discard_dirty).lower(),
-        'hold': str(server.holds).lower(),
+        'format': server.is_new,
+        'cache': {
+            'evict': server.evict,
+            'admission': server.admission,
+            'dirty_max': server.dirty_max,
+            'dirty_age': server.dirty_age,
+            'samples': server.samples,
+            'discard_dirty': server.discard_dirty},
+        'hold': server.holds,
         'state': os.path.abspath(server.state),
-        'control': os.path.abspath(server.control),
-        'socket': os.path.abspath(server.socket),
-        'ready_fd': ready_fd,
-    }
-    line = [program]
-    line += [f'{key}={value}' for key, value in parameters.items()]
-    if server.socket_group is not None:
-        line.append(f'socket_group={server.socket_group}')
-    for volume, limit in zip(server.volumes,
-                             limits(server.volumes, server.capacity)):
-        line.append('volume=' + json.dumps({
+        'volumes': [{
             'name': volume.name, 'origin': absolute(volume.origin),
             'mode': volume.mode, 'limit': limit,
             'sequential': server.sequential if volume.sequential is None
-            else volume.sequential, 'admission': volume.admission or 0}))
-    return line
+            else volume.sequential, 'admission': volume.admission or 0}
+            for volume, limit in volumes],
+        'control': os.path.abspath(server.control),
+        'socket': os.path.abspath(server.socket),
+        'socket_group': server.socket_group,
+        'ready_fd': ready_fd,
+    })]
 
 
 def lock(server: Server) -> int:

@@ -21,10 +21,10 @@ import os
 import typing
 
 from diffcache_openstack import _native
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import departures
 from diffcache_openstack.ssdcache import epochs
-from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base
 
 MODES = ('partitioned', 'unified', 'dynamic')
@@ -185,7 +185,7 @@ def _check(scenario: Scenario) -> None:
     sizes = [size for _, size in scenario.sizes or ()]
     for what, value, low, high in (
             ('capacity', scenario.capacity, 1, MAX_CAPACITY),
-            ('admission', scenario.admission, 1, server.MAX_ADMISSION),
+            ('admission', scenario.admission, 1, choices.MAX_ADMISSION),
             ('sequential', scenario.sequential, 0, MAX_SEQUENTIAL),
             *(('size', size, 0, MAX_CAPACITY) for size in sizes)):
         if not low <= value <= high:

@@ -24,15 +24,18 @@ from typing import Sequence
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import permissions
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.guests import volume_points
 from diffcache_openstack.versions.restore import descriptions
 from diffcache_openstack.versions.restore import reading
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.restore import volumes
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import acceptance
@@ -101,6 +104,23 @@ class Job:
 _QUIET = Job()
 
 
+@dataclasses.dataclass(frozen=True)
+class GuestVolume:
+    """A volume of a running guest, to save with its disks."""
+
+    volume: volume_points.Volume
+    # Name of the versions of this volume.
+    series: str
+
+
+@dataclasses.dataclass(frozen=True)
+class GuestVolumes:
+    """Volumes of a running guest, and where QEMU keeps their moment."""
+
+    volumes: Sequence[GuestVolume]
+    scratch: volume_points.Scratch
+
+
 class VersionStore:
     """A store of versions.
 
@@ -147,7 +167,8 @@ class VersionStore:
 
     def save(self, disks: Sequence[Disk], guest: snapshots.Guest | None = None,
              alpha: float | str = 0.0, job: Job = _QUIET,
-             token: str | None = None) -> list[catalogue.Version]:
+             token: str | None = None,
+             volumes: GuestVolumes | None = None) -> list[catalogue.Version]:
         """Save the state of disks at one moment: all become versions, or none.
 
         A running guest's raw disks are read from copies that share their
@@ -159,18 +180,53 @@ class VersionStore:
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``
         :param token: identifies this save: if it was completed before, its
             versions are returned; if it was interrupted after its snapshot,
-            the state of that moment is saved
-        :returns: the versions, in the order of the disks
+            the state of that moment is saved, unless it has volumes
+        :param volumes: of the running guest
+        :returns: the versions, in the order of the disks and the volumes
         """
         requests = self._requests(disks, guest, alpha, job)
         raw = [request.disk for request in requests
                if request.snapshotter is None and not request.without_snapshot]
-        with guest_views.GuestViews(raw, guest, token) as views:
+        points = None
+        if volumes is not None:
+            points = volume_points.VolumePoints(
+                [each.volume for each in volumes.volumes], volumes.scratch)
+            requests += [save_request.SaveRequest(
+                pathlib.Path(each.volume.id), each.series, alpha=alpha,
+                rate=job.rate, disk_format='raw',
+                point=save_request.VolumePoint(points, each.volume.id))
+                for each in volumes.volumes]
+        with guest_views.GuestViews(raw, guest, token, points) as views:
             return saving.save_disks(
                 self._access,
                 [dataclasses.replace(request, views=views)
-                 if request.disk in raw else request for request in requests],
-                job.report, token)
+                 if request.disk in raw or request.point else request
+                 for request in requests], job.report, token)
+
+    def save_volume(self, descriptor: int, series: str, *,
+                    alpha: float | str = 0.0, job: Job = _QUIET,
+                    token: str | None = None) -> catalogue.Version:
+        """Save a volume that the caller has opened, and that does not change.
+
+        :param descriptor: of a block device or a raw file
+        :param series: the name of the volume's versions
+        :param token: as for :meth:`save`
+        """
+        request = save_request.SaveRequest(
+            directories.descriptor_path(descriptor), series, alpha=alpha,
+            rate=job.rate, disk_format='raw', descriptor=descriptor)
+        return saving.save_disks(self._access, [request], job.report,
+                                 token)[0]
+
+    def write_volume(self, name: str, descriptor: int, job: Job = _QUIET
+                     ) -> volumes.Written:
+        """Write a version to a volume; see :func:`.volumes.write`."""
+        return volumes.write(self._access, name, descriptor, job.report)
+
+    def saved_with(self, token: str) -> list[str]:
+        """Return the ids of the versions of the save that had a token."""
+        return [version.id for version
+                in self._access.head_or_new().of_token(token)]
 
     def _requests(self,
                   disks: Sequence[Disk],

@@ -20,15 +20,22 @@ import pathlib
 from tests import base
 
 TREE = pathlib.Path(__file__).parents[2]
+PATHS = {'diffcache-openstack': 'setup.cfg',
+         'diffcache-openstack-plugins': 'plugins/setup.cfg'}
 # Groups whose entries import the project that the group belongs to.
 FOREIGN = {'tempest.test_plugins'}
 
 
 def declared() -> list[importlib.metadata.EntryPoint]:
-    """The entry points of setup.cfg, whatever was installed before."""
+    """Those of both distributions, whatever was installed before."""
+    return [point for path in PATHS.values() for point in read(path)]
+
+
+def read(path: str) -> list[importlib.metadata.EntryPoint]:
+    """Those of a distribution's file."""
     parser = configparser.ConfigParser(delimiters=('=',))
     parser.optionxform = str
-    parser.read(TREE / 'setup.cfg')
+    parser.read(TREE / path)
     found = []
     for group, lines in parser['options.entry_points'].items():
         for line in lines.strip().splitlines():
@@ -59,8 +66,8 @@ class TestEntryPoints(base.TestCase):
              'diffcache-manage', 'diffcache-status'}, scripts)
 
     def test_installed_are_those_declared(self):
-        distribution = importlib.metadata.distribution('diffcache-openstack')
-        self.assertEqual(
-            sorted((p.group, p.name, p.value) for p in declared()),
-            sorted((p.group, p.name, p.value)
-                   for p in distribution.entry_points))
+        for name, path in PATHS.items():
+            self.assertEqual(
+                sorted((p.group, p.name, p.value) for p in read(path)),
+                sorted((p.group, p.name, p.value) for p in
+                       importlib.metadata.distribution(name).entry_points))

@@ -14,8 +14,8 @@
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
-from tests.unit.ssdcache.engines import fakes
+from diffcache_openstack.objects import versioned
+from tests.unit.ssdcache import fakes
 
 VOLUME = '7a1dbe2a-4a4e-4a6c-9f0e-0d3f3e5f6a01'
 OTHER_VOLUME = '7a1dbe2a-4a4e-4a6c-9f0e-0d3f3e5f6a02'
@@ -40,7 +40,7 @@ def cache(**values):
     return objects.SsdCache(**{
         'state': 'ok', 'capacity': 1024, 'policy': 'latency', 'epoch': 120,
         'decisions': [objects.SizingDecision(
-            time=objects_base.now(), policy='latency', changed=True,
+            time=versioned.now(), policy='latency', changed=True,
             explain=['412 blocks move to other volumes'])], **values})
 
 

@@ -12,7 +12,7 @@
 
 """What the images of the family contain, and what each is made from.
 
-Five templates as an operator has them: a minimal Debian system; the same
+Five images as an operator has them: a minimal Debian system; the same
 with a database server, with a Java application server, and with both, each
 made by copying an image and installing packages on the copy, so that blocks
 stay where they were; and a second, independent build of the first, in which

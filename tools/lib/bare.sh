@@ -60,8 +60,9 @@ bare_root() {
         die 'apt knows no archive of Debian: name it as MIRROR'
     step "mmdebstrap $suite"
     mkdir -p "$root"
+    # An empty list of packages is an error of usage.
     mmdebstrap --quiet --mode=root --variant=minbase \
-        --include="$(IFS=,; echo "$*")" \
+        ${1:+--include="$(IFS=,; echo "$*")"} \
         "$suite" "$root" - <<<"$sources" >"$root.log" 2>&1 || {
         tail "$root.log" >&2
         die "mmdebstrap could not make a Debian $suite: see above"

@@ -266,7 +266,7 @@ package_inputs() {
     (cd "$CHECKOUT" &&
         find native \( -path native/target -o -path native/fuzz \) -prune \
             -o -type f -print &&
-        ls setup.cfg pyproject.toml) | LC_ALL=C sort
+        ls {,plugins/}{setup.cfg,pyproject.toml}) | LC_ALL=C sort
 }
 
 # native_targets PROFILE: the directory that Cargo puts what it built into.
@@ -311,17 +311,25 @@ put() {
     mv "$2.new" "$2"
 }
 
+# build_editable DIR: wheels of both distributions that point to this checkout.
+build_editable() {
+    local project
+    # What a build of the package left has commands of a former commit.
+    rm -rf "$1" "$CHECKOUT"/{,plugins/}*.egg-info
+    mkdir -p "$1"
+    for project in "$CHECKOUT" "$CHECKOUT/plugins"; do
+        "$CHECKOUT/.venv/bin/python" "$CHECKOUT/tools/lib/editable.py" \
+            "$project" "$1" >/dev/null
+    done
+}
+
 # install_editable PROFILE [PROGRAM...]: this checkout in .venv, with the module
 # and programs that Cargo has built.
 install_editable() {
     local built program wheels=$VENV/.editable
     built=$(native_targets "$1")
     put "$built/lib_native.so" "$CHECKOUT/diffcache_openstack/_native.abi3.so"
-    # What a build of the package left has commands of a former commit.
-    rm -rf "$wheels" "$CHECKOUT"/*.egg-info
-    mkdir "$wheels"
-    "$VENV/bin/python" "$CHECKOUT/tools/lib/editable.py" "$CHECKOUT" \
-        "$wheels" >/dev/null
+    build_editable "$wheels"
     "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" \
         --no-deps --reinstall "$wheels"/*.whl
     for program in "${@:2}"; do
@@ -377,7 +385,8 @@ ensure_dashboard() {
     exec {lock}<"$CHECKOUT"
     flock "$lock"
     ensure_venv
-    ensure_requirements requirements.txt dashboard-requirements.txt \
+    ensure_requirements requirements.txt plugins/requirements.txt \
+        plugins/dashboard-requirements.txt \
         tests/unit/dashboard/requirements.txt
     exec {lock}<&-
 }
@@ -389,7 +398,7 @@ ensure_environment() {
     exec {lock}<"$CHECKOUT"
     flock "$lock"
     ensure_venv
-    ensure_requirements requirements.txt "$@"
+    ensure_requirements requirements.txt plugins/requirements.txt "$@"
     ensure_package
     exec {lock}<&-
 }

@@ -121,7 +121,7 @@ check_rust() {
     version_at_least "${version:-0}" "$MINIMUM_RUST" ||
         problem "no Rust $MINIMUM_RUST or newer, and apt's $name is" \
             "${version:-not there}: install it from https://rustup.rs, or" \
-            "name a directory with a wheel by --wheels"
+            "name a directory with wheels by --wheels"
 }
 
 # say_machine: one line that explains the times that follow.
@@ -144,7 +144,7 @@ stop_at_problems() {
     exit 1
 }
 
-# preflight: exit unless a run can succeed. WHEEL is not empty where nothing is
+# preflight: exit unless a run can succeed. WHEELS is not empty where nothing is
 # compiled. What needs neither a network nor root's rights comes first.
 preflight() {
     command -v apt-get >/dev/null ||
@@ -156,7 +156,7 @@ preflight() {
     stop_at_problems
     check_mounts
     choose_release
-    [ -n "$WHEEL" ] || check_rust
+    [ ${#WHEELS[@]} -gt 0 ] || check_rust
     stop_at_problems
     say_machine
 }

@@ -24,7 +24,7 @@ import time
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.embedded import boot
 from diffcache_openstack.embedded import report
-from diffcache_openstack.embedded import site
+from diffcache_openstack.embedded import sites
 from diffcache_openstack.embedded import testbed
 
 MARKER = 'DIFFCACHE-GUEST-READY'
@@ -43,12 +43,12 @@ SEED = 53
 SOLVER = 'auto'
 
 
-def host_specs(images: list[testbed.Image]) -> tuple[site.HostSpec, ...]:
+def host_specs(images: list[testbed.Image]) -> tuple[sites.HostSpec, ...]:
     """Three hosts whose caches hold less than the images."""
     data = [image.path.stat().st_blocks * BLOCK for image in images]
     mean = sum(data) / len(data)
     return tuple(
-        site.HostSpec(f'host-{number}', round(share * mean))
+        sites.HostSpec(f'host-{number}', round(share * mean))
         for number, share in enumerate(CAPACITIES, start=1)
     )
 
@@ -80,7 +80,7 @@ class Quickstart:
         :raises DiffCacheError: it could not be carried through
         """
         images = find_images(options.images)
-        links = site.LinkSpec(options.wan, options.lan, options.local)
+        links = sites.LinkSpec(options.wan, options.lan, options.local)
         setup = testbed.Setup(
             host_specs(images), links, seed=SEED, solver=options.solver
         )

@@ -10,19 +10,19 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Build the source distribution and the wheel of the commit checked out.
+"""Build the source distributions and wheels of the commit checked out.
 
 Usage: build.py [--wheel] [--out-dir DIR]
 
 The files depend on the commit, on the Rust toolchain, on Python with its zlib
 and on the tools of constraints.txt alone: with the same ones, two runs give
-the same bytes, wherever they are. What is not committed is left out. Both have
+the same bytes, wherever they are. What is not committed is left out. All have
 bills of materials in CycloneDX's format.
 
-With --wheel there is a wheel too, built from the source distribution. Its
-native parts are linked by Zig with the symbols of glibc 2.28, so that one
-wheel serves Debian 10, Ubuntu 20.04, RHEL 8 and what is newer. This requires
-the packages of release-requirements.txt, and takes minutes.
+With --wheel there are wheels too, built from the source distributions. Native
+parts are linked by Zig with the symbols of glibc 2.28, so that one wheel
+serves Debian 10, Ubuntu 20.04, RHEL 8 and what is newer. This requires the
+packages of release-requirements.txt, and takes minutes.
 """
 
 import argparse
@@ -45,10 +45,27 @@ import archives
 import bills
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
-NAME = 'diffcache-openstack'
 GLIBC = '2.28'
 # What replaces the paths of the build in the native parts.
 SOURCES, CRATES = '/diffcache', '/crates'
+
+
+class Project(typing.NamedTuple):
+    """A distribution.
+
+    :ivar name: of the distribution
+    :ivar folder: where it is in the tree
+    :ivar requirements: what it requires, a file of the tree
+    """
+
+    name: str
+    folder: str
+    requirements: str
+
+
+PLUGINS = Project('diffcache-openstack-plugins', 'plugins',
+                  'plugins/requirements.txt')
+SERVICES = Project('diffcache-openstack', '.', 'requirements.txt')
 
 
 class BuildError(Exception):
@@ -58,10 +75,10 @@ class BuildError(Exception):
 def main(arguments: list[str]) -> int:
     """Build what the command line names; print the files' paths."""
     parser = argparse.ArgumentParser(
-        description='Build the source distribution of the commit checked'
+        description='Build the source distributions of the commit checked'
                     ' out, reproducibly.')
     parser.add_argument('--wheel', action='store_true',
-                        help='build the portable wheel from it too')
+                        help='build portable wheels from them too')
     parser.add_argument('--out-dir', type=pathlib.Path, metavar='DIR',
                         default=pathlib.Path('dist'),
                         help='directory of the files (default: %(default)s)')
@@ -69,57 +86,73 @@ def main(arguments: list[str]) -> int:
     parsed.out_dir.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix='release-') as directory:
-            work = pathlib.Path(directory)
-            sdist = build_sdist(work, parsed.out_dir)
-            print(sdist)
-            if parsed.wheel:
-                print(build_wheel(sdist, work, parsed.out_dir))
+            for project in PLUGINS, SERVICES:
+                work = pathlib.Path(directory, project.name)
+                sdist = build_sdist(project, work, parsed.out_dir)
+                print(sdist)
+                if parsed.wheel:
+                    print(build_wheel(project, sdist, work, parsed.out_dir))
     except (BuildError, subprocess.CalledProcessError) as error:
         print(f'build.py: {error}', file=sys.stderr)
         return 1
     return 0
 
 
-def build_sdist(work: pathlib.Path, out_dir: pathlib.Path) -> pathlib.Path:
-    """Build the source distribution of the commit that is checked out."""
+def build_sdist(project: Project, work: pathlib.Path, out_dir: pathlib.Path
+                ) -> pathlib.Path:
+    """Build a source distribution of the commit that is checked out."""
     tree = work / 'tree'
     _run('git', 'clone', '--quiet', '--shared', str(TREE), str(tree))
     epoch = int(_output('git', 'log', '-1', '--format=%ct', cwd=tree))
-    _uv_build('--sdist', work / 'sdist', tree, _environment(epoch))
+    _uv_build('sdist', work, tree / project.folder, _environment(epoch))
     [built] = (work / 'sdist').glob('*.tar.gz')
-    subject = _subject(built.name.removesuffix('.tar.gz'), epoch)
+    subject = _subject(project, built.name.removesuffix('.tar.gz'), epoch)
     target = out_dir / built.name
+    bill = _python_bill(tree, project, subject)
+    if project is SERVICES:
+        bill |= _native_bill(tree, subject)
     archives.normalize_sdist(built, target, epoch, {
-        f'sboms/{name}': content
-        for name, content in _bills(tree, subject).items()})
+        f'sboms/{name}': content for name, content in bill.items()})
     return target
 
 
-def build_wheel(sdist: pathlib.Path, work: pathlib.Path,
+def build_wheel(project: Project, sdist: pathlib.Path, work: pathlib.Path,
                 out_dir: pathlib.Path) -> pathlib.Path:
-    """Build the portable wheel from a source distribution."""
+    """Build a portable wheel from a source distribution."""
     with tarfile.open(sdist) as archive:
         # Each member has the time of the commit.
         epoch = archive.getmembers()[0].mtime
         archive.extractall(work / 'sources', filter='data')
     stem = sdist.name.removesuffix('.tar.gz')
     tree = work / 'sources' / stem
+    subject = _subject(project, stem, epoch)
+    bill = _python_bill(work / 'tree', project, subject)
+    if project is SERVICES:
+        built = _build_native(tree, work, epoch)
+        bill |= _native_bill(tree, subject, _runtimes())
+    else:
+        _uv_build('wheel', work, tree, _environment(epoch))
+        [built] = (work / 'wheel').glob('*.whl')
+    target = out_dir / built.name
+    archives.normalize_wheel(built, target, epoch, {
+        f'sboms/{name}': content for name, content in bill.items()})
+    return target
+
+
+def _build_native(tree: pathlib.Path, work: pathlib.Path, epoch: int
+                  ) -> pathlib.Path:
+    """Build the wheel with the native parts."""
     tag = f'manylinux_{GLIBC.replace(".", "_")}_{platform.machine()}'
     environment = _environment(epoch) | _zig() | {
         'CARGO_TARGET_DIR': str(work / 'target'),
         'CARGO_PROFILE_RELEASE_DEBUG': '0',
         'CARGO_PROFILE_RELEASE_STRIP': 'debuginfo',
     } | _remapping(tree, work / 'target')
-    _uv_build('--wheel', work / 'wheel', tree, environment,
+    _uv_build('wheel', work, tree, environment,
               f'--config-setting=--build-option=--plat-name={tag}')
     [built] = (work / 'wheel').glob('*.whl')
     check_symbols(built, tag)
-    subject = _subject(stem, epoch)
-    target = out_dir / built.name
-    archives.normalize_wheel(built, target, epoch, {
-        f'sboms/{name}': content
-        for name, content in _bills(tree, subject, _runtimes()).items()})
-    return target
+    return built
 
 
 def check_symbols(wheel: pathlib.Path, tag: str) -> None:
@@ -143,13 +176,13 @@ def _environment(epoch: int) -> dict[str, str]:
         'PYTHONHASHSEED': '0'}
 
 
-def _uv_build(kind: str, out_dir: pathlib.Path, tree: pathlib.Path,
+def _uv_build(kind: str, work: pathlib.Path, tree: pathlib.Path,
               environment: dict[str, str], *options: str) -> None:
     """Run the build backend in an environment with pinned versions."""
-    _run('uv', 'build', '--quiet', '--no-create-gitignore', kind,
+    _run('uv', 'build', '--quiet', '--no-create-gitignore', f'--{kind}',
          '--python', sys.executable,
-         '--build-constraints', str(tree / 'constraints.txt'),
-         '--out-dir', str(out_dir), *options, str(tree), env=environment)
+         '--build-constraints', str(work / 'tree' / 'constraints.txt'),
+         '--out-dir', str(work / kind), *options, str(tree), env=environment)
 
 
 def _zig() -> dict[str, str]:
@@ -216,29 +249,32 @@ def _runtimes() -> list[bills.Runtime]:
                       'MIT AND Apache-2.0 WITH LLVM-exception')]
 
 
-def _subject(stem: str, epoch: int) -> bills.Subject:
-    return bills.Subject(NAME, stem.partition('-')[2], epoch)
+def _subject(project: Project, stem: str, epoch: int) -> bills.Subject:
+    return bills.Subject(project.name, stem.rpartition('-')[2], epoch)
 
 
-def _bills(tree: pathlib.Path, subject: bills.Subject,
-           runtimes: typing.Iterable[bills.Runtime] = (),
-           ) -> archives.Files:
-    """Return both bills of materials by their files' names."""
+def _python_bill(tree: pathlib.Path, project: Project, subject: bills.Subject
+                 ) -> archives.Files:
+    """Return the bill of what is required, by its file's name."""
     pins = _output(
         'uv', 'pip', 'compile', '--quiet', '--no-header', '--no-annotate',
         '--universal', '--python-version', '3.11',
-        '--constraint', 'constraints.txt', 'requirements.txt',
+        '--constraint', 'constraints.txt', project.requirements,
         cwd=tree).splitlines()
+    return {f'{project.name}.python.cdx.json': bills.encode(
+        bills.python_bill(subject, pins))}
+
+
+def _native_bill(tree: pathlib.Path, subject: bills.Subject,
+                 runtimes: typing.Iterable[bills.Runtime] = (),
+                 ) -> archives.Files:
+    """Return the bill of the native parts, by its file's name."""
     metadata = json.loads(_output(
         'cargo', 'metadata', '--locked', '--format-version', '1',
         '--filter-platform', _triple(), cwd=tree / 'native'))
     lock = (tree / 'native' / 'Cargo.lock').read_text()
-    return {
-        f'{NAME}.python.cdx.json': bills.encode(
-            bills.python_bill(subject, pins)),
-        f'{NAME}.native.cdx.json': bills.encode(
-            bills.native_bill(subject, metadata, lock, runtimes)),
-    }
+    return {f'{SERVICES.name}.native.cdx.json': bills.encode(
+        bills.native_bill(subject, metadata, lock, runtimes))}
 
 
 def _run(*command: str, **options: typing.Any) -> None:

@@ -19,7 +19,7 @@ from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 def dump_order(order: orders.Order) -> str:
@@ -70,10 +70,11 @@ def _source(source: orders.Source) -> dict[str, typing.Any]:
                      'link': source.link}}
 
 
-def _part(part: pathlib.Path | orders.RemotePart
-          ) -> dict[str, typing.Any]:
+def _part(part: orders.Place) -> dict[str, typing.Any]:
     if isinstance(part, pathlib.Path):
         return {'path': str(part)}
+    if isinstance(part, orders.KnownFile):
+        return {'path': str(part.path), 'manifest': str(part.manifest)}
     return {'host': part.host.name, 'url': part.host.url,
             'kind': part.key.kind, 'id': part.key.id,
             'max_size': part.max_size}

@@ -12,11 +12,13 @@
 """Checks of objects with the native core."""
 
 import pathlib
+import typing
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class NativeInspector:
@@ -42,9 +44,23 @@ class NativeInspector:
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
         """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        self._read(key, path, manifest)
+
+    def slowly(self, key: views.Key, path: pathlib.Path,
+               manifest: pathlib.Path, pace: holdings.Pace) -> None:
+        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        self._read(key, path, manifest, rate=pace.rate,
+                   progress=pace.progress)
+
+    def _read(self, key: views.Key, path: pathlib.Path,
+              manifest: pathlib.Path, **options: typing.Any) -> None:
+        """Read and hash an object.
+
+        :param options: of the native functions that do it
+        """
         with native_errors.translated():
             if key.kind in (views.PATCHES, views.RECIPES):
-                found = _native.hash_file(str(path))
+                found = _native.hash_file(str(path), **options)
                 if found != key.id:
                     raise exceptions.IntegrityError(
                         f'{key} has the hash {found}; it will be fetched '
@@ -54,9 +70,11 @@ class NativeInspector:
             else:
                 self._need_manifest(key, manifest)
                 if key.kind == views.COMPRESSED:
-                    _native.compressed_verify(str(path), str(manifest))
+                    _native.compressed_verify(str(path), str(manifest),
+                                              **options)
                 else:
-                    _native.manifest_verify(str(manifest), str(path))
+                    _native.manifest_verify(str(manifest), str(path),
+                                            **options)
 
     @staticmethod
     def _need_manifest(key: views.Key, manifest: pathlib.Path) -> None:

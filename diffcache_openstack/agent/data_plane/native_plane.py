@@ -29,7 +29,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import documents
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.blocks import native_errors
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class DataPlane:
 
     def borrow(self, key: views.Key, path: pathlib.Path,
                manifest: pathlib.Path) -> None:
-        """Let peers read a template from a file of another service.
+        """Let peers read an image from a file of another service.
 
         Each leaf is verified before it is sent: the file's owner may change
         it. The first one that is wrong ends it. The file may be removed.
@@ -200,7 +200,7 @@ class DataPlane:
             self._native.give_back(*key)
 
     def attach(self, key: views.Key, folder: pathlib.Path) -> None:
-        """Let peers read a template that diffcached serves while it arrives.
+        """Let peers read an image that diffcached serves while it arrives.
 
         What is absent is fetched for them, unless they want only what is
         here. What this host holds is read before it.

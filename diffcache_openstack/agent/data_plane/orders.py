@@ -17,7 +17,7 @@ import pathlib
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class Link(enum.StrEnum):
@@ -76,11 +76,29 @@ class HostSource:
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownFile:
+    """An image's file of this host that has its seal.
+
+    What a target shares with it is not read where the filesystem shares
+    blocks.
+
+    :param manifest: file of its manifest
+    """
+
+    path: pathlib.Path
+    manifest: pathlib.Path
+
+
+# Where a part of a build is read; what is known is a base.
+Place = pathlib.Path | KnownFile | RemotePart
+
+
+@dataclasses.dataclass(frozen=True)
 class BuildSource:
     """Apply a patch to a base, each a file of this host or a remote part."""
 
-    base: pathlib.Path | RemotePart
-    patch: pathlib.Path | RemotePart
+    base: Place
+    patch: Place
 
 
 Source = HostSource | BuildSource
@@ -92,7 +110,7 @@ class Order:
 
     :param dest: the file to write, by rename once it is whole and verified
     :param sources: ways to get the object, best first
-    :param manifest: the file to verify a template with; None for other kinds
+    :param manifest: the file to verify an image with; None for other kinds
     :param rate: bytes/s, None for no limit
     :param durable: whether the file must survive a power cut
     :param in_place: whether dest is where the data plane serves the object

@@ -15,39 +15,29 @@ The data plane serves peers from native code, which passes on what they say of
 their trace. Here that is verified, and what is genuine is sent.
 """
 
-import logging
-import threading
-
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.common.telemetry import tracing
-
-LOG = logging.getLogger(__name__)
+from diffcache_openstack.common import threads
 
 INTERVAL_SECONDS = 1.0
 # An object is read by many requests, which one span stands for.
 _QUIET_SECONDS = 2.0
 
 
-class PeerSpans:
+class PeerSpans(threads.Rounds):
     """Sends a span of each object that a peer read in a step of its trace.
 
     :param plane: the data plane of this host
     """
 
     def __init__(self, plane: native_plane.DataPlane) -> None:
+        super().__init__('served-spans', lambda: self.send(_QUIET_SECONDS),
+                         INTERVAL_SECONDS, 'Could not send spans')
         self._plane = plane
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='served-spans')
-
-    def start(self) -> None:
-        """Start to look for them."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Send those that are left, and stop."""
-        self._stopped.set()
-        self._thread.join()
+        super().stop()
         self.send(0.0)
 
     def send(self, quiet: float) -> None:
@@ -62,11 +52,3 @@ class PeerSpans:
                     origin, 'serve', tracing.Times(each.began, each.ended),
                     host=self._plane.name, object=each.key, bytes=each.size,
                     requests=each.requests)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(INTERVAL_SECONDS):
-            try:
-                self.send(_QUIET_SECONDS)
-            except Exception:
-                # The thread's edge: the next ones may be sent.
-                LOG.exception('Could not send spans')

@@ -26,16 +26,16 @@ from diffcache_openstack.agent.repository import incoming as incomings
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import verifications
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
+from diffcache_openstack.remote_calls import remote
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
-from diffcache_openstack.rpc import remote
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class RepositoryParts(typing.NamedTuple):
@@ -98,21 +98,21 @@ class AgentManager:
             self._host.report_due.set()
 
     @oslo_messaging.expose
-    def get_image(self, ctxt: contexts.RequestContext, template_id: str,
+    def get_image(self, ctxt: contexts.RequestContext, image_id: str,
                   output: str, mode: str | None = None) -> objects.Request:
         """Write an image to a path of this host.
 
         :raises InvalidInput: the path is below none of the directories that
             images may be delivered to
-        :raises NotFound: the catalogue has no such template
+        :raises NotFound: the catalogue has no such image
         """
         serving.check_mode(mode)
-        return self._server.deliver_image(template_id, output, mode,
+        return self._server.deliver_image(image_id, output, mode,
                                           contents.Watch())
 
     @oslo_messaging.expose
     def register_image(self, ctxt: contexts.RequestContext, path: str,
-                       template_id: str, name: str) -> objects.Template:
+                       image_id: str, name: str) -> objects.Image:
         """Add an image file of this host to the repository.
 
         :raises InvalidInput: this is no repository, or the file is unusable
@@ -120,8 +120,8 @@ class AgentManager:
         """
         repository = self._existing_repository()
         with repository.incoming.open(path) as opened:
-            record = repository.images.register(opened, template_id, name)
-        return objects.Template(**dataclasses.asdict(record))
+            record = repository.images.register(opened, image_id, name)
+        return objects.Image(**dataclasses.asdict(record))
 
     @oslo_messaging.expose
     def create_patch(self, ctxt: contexts.RequestContext, target: str,
@@ -139,7 +139,7 @@ class AgentManager:
 
     @oslo_messaging.expose
     def await_image(self, ctxt: contexts.RequestContext, image_id: str,
-                    size: int, mbps: float) -> objects.Template | None:
+                    size: int, mbps: float) -> objects.Image | None:
         """Return an image that is just being added, if that is worth it.
 
         :raises InvalidInput: this is no repository

@@ -15,9 +15,10 @@ import oslo_messaging
 
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_reports
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
+from diffcache_openstack.remote_calls import conductor_holds_api
 from diffcache_openstack.rpc import agent_volumes_api
 
 
@@ -66,6 +67,37 @@ class VolumesManager:
         """Forget what is cached of a volume."""
         self._need().invalidate(volume_id)
         return volume_reports.volume(self._need(), volume_id)
+
+    @oslo_messaging.expose
+    def begin_hold(self, ctxt: contexts.RequestContext, volume_id: str,
+                   hold_id: str, lease: float) -> None:
+        """Write a volume's dirty blocks back, and keep it so."""
+        self._need().hold(volume_id, hold_id, lease,
+                          conductor_holds_api.WAIT_SECONDS)
+
+    @oslo_messaging.expose
+    def renew_hold(self, ctxt: contexts.RequestContext, volume_id: str,
+                   hold_id: str, lease: float) -> None:
+        """Have a hold last longer."""
+        self._need().renew_hold(volume_id, hold_id, lease)
+
+    @oslo_messaging.expose
+    def end_hold(self, ctxt: contexts.RequestContext, volume_id: str,
+                 hold_id: str) -> None:
+        """End a hold."""
+        self._need().end_hold(volume_id, hold_id)
+
+    @oslo_messaging.expose
+    def begin_queue(self, ctxt: contexts.RequestContext, volume_id: str,
+                    seconds: float) -> None:
+        """Have a volume's writes wait."""
+        self._need().queue(volume_id, seconds)
+
+    @oslo_messaging.expose
+    def end_queue(self, ctxt: contexts.RequestContext, volume_id: str
+                  ) -> None:
+        """Have a volume's writes go on."""
+        self._need().end_queue(volume_id)
 
     @oslo_messaging.expose
     def volume_use(self, ctxt: contexts.RequestContext, volume_id: str

@@ -39,10 +39,9 @@ from diffcache_openstack.agent.images import site_sources
 from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class Arrivals:
         """
         table = self._sources.lookup_table(
             (name, None) for name in throttle.excluded)
-        whole = next(iter(table.to_template(content_id)), None)
+        whole = next(iter(table.to_image(content_id)), None)
         if whole is None or whole.builds or whole.seconds < _LEAST_SECONDS \
                 or not self._transfers.is_repository(whole.source.host):
             yield None
@@ -170,7 +169,7 @@ class Arrivals:
             patch = self._patch(table, step.patch.key)
             if patch is None:
                 continue
-            key = views.Key(views.TEMPLATES, step.base)
+            key = views.Key(views.IMAGES, step.base)
             followed = wanted in (
                 back.base for back, _ in self._steps(step.base, repository))
             found.append(_Base(key, routes.Route(
@@ -182,7 +181,7 @@ class Arrivals:
     def _rank(self, content_id: str) -> tuple[float, str]:
         """Return what decides which of two images goes first, the lower."""
         size = self._view().wire_size_of(
-            views.Key(views.TEMPLATES, content_id))
+            views.Key(views.IMAGES, content_id))
         return math.inf if size is None else size, content_id
 
     def _steps(self, wanted: str, repository: str
@@ -208,10 +207,10 @@ class Arrivals:
     def _seconds(self, content_id: str, mbps: float) -> float:
         """Return what an image takes over the WAN; infinite if unknown."""
         size = self._view().wire_size_of(
-            views.Key(views.TEMPLATES, content_id))
+            views.Key(views.IMAGES, content_id))
         if size is None:
             return math.inf
-        return instances.fetch_seconds(size / views.MEGABYTE, mbps)
+        return ways.fetch_seconds(size / views.MEGABYTE, mbps)
 
     def _patch(self, table: routes.Routes, key: views.Key
                ) -> routes.Part | None:

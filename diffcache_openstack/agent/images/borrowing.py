@@ -27,7 +27,7 @@ from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import borrowed_files
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Borrowing:
             self._wake.notify_all()
         self._thread.join()
 
-    def offer(self, template: views.TemplateRef, path: pathlib.Path) -> bool:
+    def offer(self, image: views.ImageRef, path: pathlib.Path) -> bool:
         """Use a file of another service that has an image's raw content.
 
         :returns: whether it is used; a file that this agent did not deliver
@@ -87,7 +87,7 @@ class Borrowing:
         :raises InvalidInput: it must not be used
         :raises ServiceUnavailable: too many files are used, or wait
         """
-        key = views.Key(views.TEMPLATES, template.content_id)
+        key = views.Key(views.IMAGES, image.content_id)
         try:
             used = self._files.add_delivered(key, path)
         except OSError as error:

@@ -39,7 +39,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ ON_THE_FLY = 'on_the_fly'
 MODES = (FETCH_AND_PATCH, ON_THE_FLY)
 
 # Where a part of a build is read.
-Place = pathlib.Path | orders.RemotePart
+Place = orders.Place
 _P = typing.TypeVar('_P', bound=Place)
 
 
@@ -111,7 +111,7 @@ class Parts(typing.NamedTuple, typing.Generic[_P]):
 
 
 class Builder:
-    """Builds templates, patches and manifests at this host.
+    """Builds images, patches and manifests at this host.
 
     :param sources: what this host may read from
     :param transfers: orders objects from this host's data plane
@@ -141,14 +141,14 @@ class Builder:
               awaited: routes.Route | None = None) -> Built:
         """Write an object to dest, whole and verified.
 
-        :param mode: one of MODES; matters for templates that are built
+        :param mode: one of MODES; matters for images that are built
         :param awaited: a route to try first, by a base that is arriving
         :raises DiffCacheError: no source was left; the message has the last
             failure
         """
         started = time.monotonic()
-        if key.kind == views.TEMPLATES:
-            attempt: failover.Attempt = _TemplateAttempt(
+        if key.kind == views.IMAGES:
+            attempt: failover.Attempt = _ImageAttempt(
                 self, key, dest, throttle, mode, awaited)
         else:
             attempt = _ObjectAttempt(self, key, dest, throttle)
@@ -163,7 +163,7 @@ class Builder:
 
     def manifest(self, content_id: str,
                  throttle: throttles.Throttle) -> pathlib.Path:
-        """Return the manifest of a template, fetched if need be.
+        """Return the manifest of an image, fetched if need be.
 
         :raises DiffCacheError: no source delivers it
         """
@@ -278,7 +278,7 @@ class Builder:
             return
         view = self._view()
         patch = view.patch(part.key.id)
-        size = view.size_of(views.Key(views.TEMPLATES, patch.target)) \
+        size = view.size_of(views.Key(views.IMAGES, patch.target)) \
             if patch else None
         if size is not None:
             self._retention.keep_patch(part.key, path, size)
@@ -318,7 +318,7 @@ class Builder:
         :raises DiffCacheError: no source delivers the manifest
         """
         manifest = None
-        if key.kind == views.TEMPLATES:
+        if key.kind == views.IMAGES:
             manifest = self.manifest(key.id, throttle)
         in_place = dest == self._held.path(key)
         return site_transfers.TransferTarget(key, dest, manifest, in_place)
@@ -327,28 +327,30 @@ class Builder:
                   throttle: throttles.Throttle) -> None:
         """Copy what is held here, verified.
 
-        It is the held file that is read: a copy that shares its blocks has
-        nothing in the page cache yet, and would come from the disk each time.
-        Of a borrowed file it is the copy, as its owner may change the file.
+        What has its seal is not read. Of a file of another service it is the
+        copy that is read, as the file may change meanwhile.
 
-        :raises IntegrityError: it is damaged, and now out of service
+        :raises DiffCacheError: it is damaged
         """
         if self._held.is_borrowed(key):
             self._copy_borrowed(key, dest, throttle)
             return
-        with self._held.lease(key) as path:
-            self._held.inspector.deep(key, path, self._held.manifest(key.id))
-            files.copy_file(path, dest, durable=throttle.durable)
+        with self._held.opened(key) as found:
+            if not found.is_intact:
+                self._held.read(key, found)
+            files.copy_file(found.path, dest, durable=throttle.durable)
 
     def _copy_borrowed(self, key: views.Key, dest: pathlib.Path,
                        throttle: throttles.Throttle) -> None:
-        """Copy a file of another service, and verify the copy."""
+        """Copy a file of another service; read the copy unless it is known."""
         staged = self.new_staged(key.id)
         try:
             with self._held.lease(key) as path:
                 files.copy_file(path, staged, durable=throttle.durable)
-            self._held.inspector.deep(key, staged,
-                                      self._held.manifest(key.id))
+                known = self._held.is_sound(key)
+            if not known:
+                self._held.inspector.deep(key, staged,
+                                          self._held.manifest(key.id))
             files.move(staged, dest, durable=throttle.durable)
         finally:
             files.discard(staged)
@@ -369,22 +371,45 @@ class Builder:
 
     def patch_in_place(self, step: Step, parts: Parts[Place],
                        throttle: throttles.Throttle) -> orders.Delivery:
-        """Build a template from base and patch; its manifest is held."""
-        key = views.Key(views.TEMPLATES, step.target)
+        """Build an image from base and patch; its manifest is held."""
+        key = views.Key(views.IMAGES, step.target)
         target = site_transfers.TransferTarget(
             key, step.dest, self._held.manifest(step.target),
             step.dest == self._held.path(key), step.durable)
         with tracing.span('patch', patch=step.patch.key.id):
-            return self.transfers.deliver(
+            delivery = self.transfers.deliver(
                 target, [orders.BuildSource(parts.base, parts.patch)],
                 throttle)
+        if delivery.source is not None and isinstance(step.base, routes.Part):
+            self.note_built(step.base, step.dest)
+        return delivery
+
+    def note_built(self, base: routes.Part, dest: pathlib.Path) -> None:
+        """Note that a file may share what is wrong with a base held here."""
+        if self.sources.is_own(base.host):
+            self._held.note_built(base.key, dest)
 
     def _in_place(self, source, throttle, stack):
         """Return how the data plane reads a part, and what that cost."""
-        if isinstance(source, routes.Part) \
-                and self.sources.is_peer(source.host):
-            return self.transfers.part(source), site_transfers.Moved()
+        if isinstance(source, routes.Part):
+            if self.sources.is_peer(source.host):
+                return self.transfers.part(source), site_transfers.Moved()
+            if self.sources.is_own(source.host):
+                return self._own(source.key, stack), site_transfers.Moved()
         return stack.enter_context(self.borrowed(source, throttle))
+
+    def _own(self, key: views.Key, stack: contextlib.ExitStack
+             ) -> pathlib.Path | orders.KnownFile:
+        """Return how the data plane reads an object of this host.
+
+        :raises ObjectMissing: it is not here (any more)
+        """
+        path = stack.enter_context(self._held.lease(key))
+        manifest = views.Key(views.MANIFESTS, key.id)
+        if key.kind == views.IMAGES and manifest in self._held \
+                and self._held.is_intact(key):
+            return orders.KnownFile(path, self._held.path(manifest))
+        return path
 
     def direct(self, route: routes.Route, stack: contextlib.ExitStack
                ) -> orders.Source:
@@ -396,8 +421,8 @@ class Builder:
         if not route.builds:
             return self.transfers.source(route.source.host)
         base, patch = (
-            stack.enter_context(self._held.lease(part.key))
-            if self.sources.is_own(part.host) else self.transfers.part(part)
+            self._own(part.key, stack) if self.sources.is_own(part.host)
+            else self.transfers.part(part)
             for part in route.parts)
         return orders.BuildSource(base, patch)
 
@@ -414,7 +439,7 @@ class Builder:
 
     def patch_copies(self, step: Step, parts: Parts[pathlib.Path]
                      ) -> site_transfers.Moved:
-        """Build a template from files; returns what that cost.
+        """Build an image from files; returns what that cost.
 
         :raises DiffCacheError: base or patch is damaged
         """
@@ -426,7 +451,7 @@ class Builder:
         return site_transfers.Moved(apply_seconds=time.monotonic() - started)
 
     def new_staged(self, content_id: str) -> pathlib.Path:
-        """Return a path for a template that is needed for a moment."""
+        """Return a path for an image that is needed for a moment."""
         return self._held.staging(f'{content_id}.{uuid.uuid4().hex}')
 
     def _fetch_small(self, key: views.Key, throttle: throttles.Throttle):
@@ -464,6 +489,8 @@ class _Attempt:
             for failure in delivery.failures)
         route = None if delivery.source is None \
             else candidates[delivery.source]
+        if route is not None and route.builds:
+            self._builder.note_built(route.source, self._dest)
         return failover.Outcome(route, site_transfers.Moved(
             delivery.wan_bytes, delivery.lan_bytes), failed)
 
@@ -473,8 +500,8 @@ class _Attempt:
                                failure.host)
 
 
-class _TemplateAttempt(_Attempt):
-    """Finds and takes the routes to a template."""
+class _ImageAttempt(_Attempt):
+    """Finds and takes the routes to an image."""
 
     def __init__(self, builder: Builder, key: views.Key, dest: pathlib.Path,
                  throttle: throttles.Throttle, mode: str,
@@ -484,7 +511,7 @@ class _TemplateAttempt(_Attempt):
         self._awaited = [awaited] if awaited is not None else []
 
     def candidates(self, table: routes.Routes) -> list[routes.Route]:
-        return [*self._awaited, *table.to_template(self._key.id)]
+        return [*self._awaited, *table.to_image(self._key.id)]
 
     def execute(self, candidates: list[routes.Route]) -> failover.Outcome:
         """Execute the first routes: those without preparation, or one."""

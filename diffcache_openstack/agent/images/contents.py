@@ -32,7 +32,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 # A client's own download is cheaper below this share of what crosses here:
@@ -109,7 +109,7 @@ class Contents:
         self._transfers = moved
 
     @contextlib.contextmanager
-    def shared(self, template: views.TemplateRef, throttle: throttles.Throttle,
+    def shared(self, image: views.ImageRef, throttle: throttles.Throttle,
                mode: str = building.ON_THE_FLY, watch: Watch | None = None
                ) -> collections.abc.Iterator[single_flight.Membership]:
         """Yield an image's verified raw content as a file.
@@ -121,7 +121,7 @@ class Contents:
             bytes than the client can download it with
         :raises DiffCacheError: no source delivers it
         """
-        key = _key_of(template)
+        key = _key_of(image)
         if watch is not None:
             watch.pulse = throttle.pulse
 
@@ -132,20 +132,20 @@ class Contents:
                 throttle.abandoned = lambda: (watch.gone.is_set()
                                               and not member.is_shared())
             with contextlib.ExitStack() as stack:
-                with tracing.span('decision', image=template.id) as span:
+                with tracing.span('decision', image=image.id) as span:
                     self._patches.request(key.id, throttle)
                     route = stack.enter_context(
                         self._arrivals.awaited(key.id, throttle))
                     span.note(awaited=route and route.describe())
                     if route is None and watch is not None \
                             and not member.is_shared():
-                        self._check_worth(template, watch.own_bytes)
-                return self._build(template, throttle, mode, route)
+                        self._check_worth(image, watch.own_bytes)
+                return self._build(image, throttle, mode, route)
 
         with self._single_flight.share(key, throttle, build) as member:
             yield member
 
-    def _build(self, template: views.TemplateRef,
+    def _build(self, image: views.ImageRef,
                throttle: throttles.Throttle, mode: str,
                route: routes.Route | None
                ) -> tuple[pathlib.Path, building.Built]:
@@ -153,16 +153,16 @@ class Contents:
 
         :param route: to try first
         """
-        key = _key_of(template)
+        key = _key_of(image)
         staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
         try:
             built = self._builder.build(key, staged, throttle, mode, route)
         except BaseException:
             files.discard(staged)
             raise
-        return self._retention.keep(template, staged), built
+        return self._retention.keep(image, staged), built
 
-    def _check_worth(self, template: views.TemplateRef,
+    def _check_worth(self, image: views.ImageRef,
                      own_bytes: int | None) -> None:
         """Refuse to bring an image that its client gets more cheaply.
 
@@ -170,43 +170,43 @@ class Contents:
 
         :raises DownloadCheaper: as the name says
         """
-        if own_bytes is None or self._costs.planned(template):
+        if own_bytes is None or self._costs.planned(image):
             return
-        cost = self._costs.content(template)
+        cost = self._costs.content(image)
         if cost.way == image_costs.REPOSITORY and (
                 own_bytes < _CHEAPER * cost.wan_bytes):
             raise exceptions.DownloadCheaper(
-                f'Image {template.id} would cross the WAN whole, in'
+                f'Image {image.id} would cross the WAN whole, in'
                 f' {cost.wan_bytes} bytes, and its file has {own_bytes};'
                 f' download the file.')
 
-    def expecting(self, template: views.TemplateRef
+    def expecting(self, image: views.ImageRef
                   ) -> contextlib.AbstractContextManager[None]:
         """Note, during the block, that another service brings an image.
 
         Fills of the site do not bring the same content over the WAN
         meanwhile.
         """
-        return self._transfers.expecting(_key_of(template))
+        return self._transfers.expecting(_key_of(image))
 
-    def take(self, template: views.TemplateRef, path: pathlib.Path,
+    def take(self, image: views.ImageRef, path: pathlib.Path,
              throttle: throttles.Throttle) -> None:
         """Cache raw content that another service fetched, or lend it.
 
         :param path: a verified file of the staging area; it may be moved
         :raises RetryableError: no host has the manifest
         """
-        key = _key_of(template)
+        key = _key_of(image)
         self._builder.manifest(key.id, throttle)
-        if self._retention.keep(template, path) == path:
+        if self._retention.keep(image, path) == path:
             self._transfers.lend(key, path)
         self._transfers.offer(key)
 
-    def release(self, template: views.TemplateRef) -> None:
+    def release(self, image: views.ImageRef) -> None:
         """Drop an image's content, unless the plan places it or it is used."""
-        if self._host.held.release(_key_of(template)):
+        if self._host.held.release(_key_of(image)):
             self._host.report_due.set()
 
 
-def _key_of(template: views.TemplateRef) -> views.Key:
-    return views.Key(views.TEMPLATES, template.content_id)
+def _key_of(image: views.ImageRef) -> views.Key:
+    return views.Key(views.IMAGES, image.content_id)

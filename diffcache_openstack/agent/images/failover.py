@@ -28,7 +28,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class Failover:
         keys = [p.key for p in parts if self._sources.is_own(p.host)]
         keys += [views.Key(views.MANIFESTS, content) for content in targets]
         keys += [views.Key(views.MANIFESTS, p.key.id) for p in parts
-                 if p.key.kind == views.TEMPLATES]
+                 if p.key.kind == views.IMAGES]
         return all([self._held.verify(key) for key in keys
                     if key in self._held.readable()])
 

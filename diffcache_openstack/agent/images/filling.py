@@ -38,7 +38,7 @@ from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -365,15 +365,15 @@ class Filler:
     def _missing_recipes(self) -> list[views.Key]:
         """List recipes of content that is held, or that a held patch makes."""
         view, keys = self._view(), self._held.keys()
-        contents = {key.id for key in keys if key.kind == views.TEMPLATES}
+        contents = {key.id for key in keys if key.kind == views.IMAGES}
         patches = [view.patch(key.id) for key in keys
                    if key.kind == views.PATCHES]
         contents |= {patch.target for patch in patches if patch}
         wanted = {
-            views.Key(views.RECIPES, template.form_id): template.form_size
+            views.Key(views.RECIPES, image.form_id): image.form_size
             for content_id in contents
-            for template in view.templates_with_recipe.get(content_id, ())
-            if template.form_id is not None}
+            for image in view.images_with_recipe.get(content_id, ())
+            if image.form_id is not None}
         return [key for key, size in sorted(wanted.items())
                 if key not in keys and self._held.room_for_recipe(
                     size, self._limits.recipes_capacity, wanted)]
@@ -417,7 +417,7 @@ class Filler:
                         throttle: throttles.FillThrottle) -> None:
         """Fetch the manifest that is needed to use an object without the WAN.
 
-        That of a template, and of a patch's base; with this and the patch,
+        That of an image, and of a patch's base; with this and the patch,
         the target's is computed.
         """
         content_id = key.id
@@ -448,7 +448,7 @@ class Filler:
         What a limited fill brings is no such base, and is not announced: a
         request of another host would be as slow.
         """
-        if key.kind != views.TEMPLATES or throttle.rate is not None:
+        if key.kind != views.IMAGES or throttle.rate is not None:
             return contextlib.nullcontext()
         return self._arrivals.awaited(key.id, throttle)
 

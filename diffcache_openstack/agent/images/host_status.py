@@ -21,7 +21,7 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 
 
 class HostStatus:
@@ -62,7 +62,7 @@ class HostStatus:
 
     def fills(self) -> list[objects.Fill]:
         """List objects that the plan places and that are not held yet."""
-        now = objects_base.now()
+        now = versioned.now()
         return [objects.Fill(
             kind=found.key.kind, id=found.key.id, active=found.active,
             bytes_done=found.done, bytes_total=found.total,
@@ -78,7 +78,7 @@ class HostStatus:
         """
         if self._conf.agent.role == objects.REPOSITORY:
             return None
-        options, now = self._conf.fill, objects_base.now()
+        options, now = self._conf.fill, versioned.now()
         return objects.HostNetwork(
             fill_rate=options.max_rate or None,
             fill_windows=list(options.windows),
@@ -95,7 +95,7 @@ class HostStatus:
         """
         if self._ingest is None:
             return None
-        found, now = self._ingest(), objects_base.now()
+        found, now = self._ingest(), versioned.now()
         pending = [objects.PendingImage(image_id=image, state='refused',
                                         error=error)
                    for image, error in found['refused'].items()]
@@ -124,7 +124,7 @@ class HostStatus:
             'url': self._plane.url,
             'conductor_reachable': self._host.site_map.reachable,
             'map_generation': site.generation,
-            'templates': len(site.templates),
+            'images': len(site.images),
             'hosts': {host.name: sorted(list(key) for key in host.holdings)
                       for host in site.hosts},
             'plan_generation': self._filler.generation,

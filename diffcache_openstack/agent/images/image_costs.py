@@ -20,7 +20,7 @@ from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import site_sources
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 _LEAF = 64 << 10
 _HASH = 32
@@ -65,10 +65,10 @@ class ImageCosts:
         self._single_flight = flights
         self._view = host.site_map.current
 
-    def content(self, template: views.TemplateRef) -> ImageCost:
+    def content(self, image: views.ImageRef) -> ImageCost:
         """Estimate the cost of the raw content."""
-        key = views.Key(views.TEMPLATES, template.content_id)
-        found = self._sources.lookup_table().to_template(key.id)
+        key = views.Key(views.IMAGES, image.content_id)
+        found = self._sources.lookup_table().to_image(key.id)
         arriving = self._single_flight.is_under_way(key)
         if not found:
             return ImageCost(NONE, 0.0, 0, False, arriving)
@@ -76,35 +76,35 @@ class ImageCosts:
         manifest = views.Key(views.MANIFESTS, key.id)
         # That of a build is computed from its patch.
         if not (self.offered_here(manifest) or found[0].builds):
-            wan_bytes += template.size // _LEAF * _HASH
+            wan_bytes += image.size // _LEAF * _HASH
         # The cheapest way may use the WAN although there is another one.
         at_site = self.offered_here(manifest) and any(
             not self._behind_wan(route) for route in found)
         return ImageCost(self._way(found[0]), found[0].seconds, wan_bytes,
                          at_site, arriving)
 
-    def file(self, template: views.TemplateRef, content: ImageCost
+    def file(self, image: views.ImageRef, content: ImageCost
              ) -> ImageCost:
         """Estimate the cost of the file that Glance has.
 
         :param content: what the raw content costs
         """
-        if template.form_id is None:
+        if image.form_id is None:
             return content
-        recipe = views.Key(views.RECIPES, template.form_id)
+        recipe = views.Key(views.RECIPES, image.form_id)
         if self.offered_here(recipe):
             return content
         return dataclasses.replace(
-            content, wan_bytes=content.wan_bytes + template.form_size,
+            content, wan_bytes=content.wan_bytes + image.form_size,
             at_site=False)
 
-    def planned(self, template: views.TemplateRef) -> bool:
+    def planned(self, image: views.ImageRef) -> bool:
         """Return whether the plan fetches the content over the WAN anyway.
 
         Or did: what is held counts as well.
         """
         return self._held.wants(
-            views.Key(views.TEMPLATES, template.content_id))
+            views.Key(views.IMAGES, image.content_id))
 
     def repositories(self) -> frozenset[str]:
         """Return the names of hosts beyond the WAN."""

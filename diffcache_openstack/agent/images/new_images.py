@@ -25,10 +25,10 @@ import time
 
 from diffcache_openstack.agent.images.limits import pauses
 from diffcache_openstack.agent.state import host_state
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class NewImages:
             return {**{name: self._counts[name] for name in OUTCOMES},
                     'seconds': round(self._waited, 3)}
 
-    def find(self, image_id: str, size: int) -> views.TemplateRef:
+    def find(self, image_id: str, size: int) -> views.ImageRef:
         """Return an image, waiting for a repository that is adding it.
 
         :param size: bytes of its file

@@ -32,12 +32,12 @@ from diffcache_openstack.agent.images.limits import pauses
 from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import site_sources
 from diffcache_openstack.agent.state import host_state
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -111,16 +111,16 @@ class PatchRequests:
     def _cheapest(self, content_id, throttle) -> routes.Route | None:
         table = self._sources.lookup_table(
             (name, None) for name in throttle.excluded)
-        return next(iter(table.to_template(content_id)), None)
+        return next(iter(table.to_image(content_id)), None)
 
     def _bases(self, view: views.SiteView, content_id: str) -> list[str]:
         """List images of the site without a patch, this host's first."""
         known = {patch.base for patch in view.patches
                  if patch.target == content_id}
         own = {key.id for key in self._held.readable()
-               if key.kind == views.TEMPLATES}
+               if key.kind == views.IMAGES}
         others = {key.id for key in view.holders
-                  if key.kind == views.TEMPLATES}
+                  if key.kind == views.IMAGES}
         ordered = [*sorted(own), *sorted(others - own)]
         return [each for each in ordered
                 if each != content_id and each not in known
@@ -132,12 +132,12 @@ class PatchRequests:
         :param seconds: what the image takes whole
         """
         limit = agent_api.longest_wait(seconds)
-        template = self._site_map.current().content(content_id)
+        image = self._site_map.current().content(content_id)
         with self._lock:
             timed = list(self._seconds_per_byte)
-        if template is None or not timed:
+        if image is None or not timed:
             return limit
-        usual = statistics.median(timed) * template.data_size
+        usual = statistics.median(timed) * image.data_size
         return min(limit, max(_LATE * usual, agent_api.LEAST_WAIT))
 
     def _ask(self, repository: str, content_id: str, bases: list[str],
@@ -170,11 +170,11 @@ class PatchRequests:
 
     def _learn(self, content_id: str, patch: objects.Patch) -> None:
         """Note what a patch took the repository to create and to time."""
-        template = self._site_map.current().content(content_id)
-        if template is not None and template.data_size > 0:
+        image = self._site_map.current().content(content_id)
+        if image is not None and image.data_size > 0:
             seconds = patch.create_seconds + patch.apply_seconds
             with self._lock:
-                self._seconds_per_byte.append(seconds / template.data_size)
+                self._seconds_per_byte.append(seconds / image.data_size)
 
     def _check(self, repository: str, content_id: str, patch_id: str) -> str:
         if self._site_map.current().patch(patch_id) is None:

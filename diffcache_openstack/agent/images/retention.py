@@ -21,7 +21,7 @@ import pathlib
 
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Retention:
         self._host = host
         self._keep_requested = keep_requested
 
-    def keep(self, template: views.TemplateRef,
+    def keep(self, image: views.ImageRef,
              path: pathlib.Path) -> pathlib.Path:
         """Cache raw content that was brought for a client, if there is room.
 
@@ -48,10 +48,10 @@ class Retention:
         :param path: a verified file of the staging area
         :returns: its path from now on, the given one if it was not kept
         """
-        key = views.Key(views.TEMPLATES, template.content_id)
+        key = views.Key(views.IMAGES, image.content_id)
         held = self._host.held
         if (self._keep_requested or held.wants(key)) and self._adopt(
-                key, path, template.data_size, 'the cache has room'):
+                key, path, image.data_size, 'the cache has room'):
             return held.path(key)
         return path
 

@@ -26,7 +26,7 @@ import typing
 from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 class Flight:

@@ -16,8 +16,10 @@ import collections.abc
 from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
+# How requests are counted that read from this host.
+LOCAL = 'local'
 # A host, and an object that it cannot deliver; None for all its objects.
 Exclusion = tuple[str, views.Key | None]
 
@@ -50,7 +52,7 @@ class Sources:
     def way_of(self, host: str) -> str:
         """Return how requests are counted that read from a host."""
         if self.is_own(host):
-            return 'local'
+            return LOCAL
         return 'peer' if self.is_peer(host) else 'repository'
 
     def lookup_table(self, excluded: collections.abc.Iterable[Exclusion] = ()

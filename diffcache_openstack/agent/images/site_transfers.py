@@ -28,7 +28,7 @@ from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 Part = routes.Part | pathlib.Path
 
@@ -61,7 +61,7 @@ class Moved:
 class TransferTarget:
     """An object and the file that it is written to.
 
-    :param manifest: to verify templates with; None for other kinds
+    :param manifest: to verify images with; None for other kinds
     :param in_place: whether dest is where the object is served from
     :param durable: whether the file must survive a power cut; None as the
         throttle says

@@ -11,18 +11,14 @@
 #    under the License.
 """The service diffcached of this host, which serves images as they arrive."""
 
-import contextlib
-import http.client
-import json
 import typing
 
-from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.agent_client import restarts
+from diffcache_openstack.common import control_socket
 from diffcache_openstack.common import exceptions
 
 # Until a new image can be read, and until one that was removed is gone.
 _WORK_SECONDS = 60.0
-_LONGEST_ANSWER = 64 << 20
 # A restart of diffcache-lazy takes a few on a busy host. Without it an image
 # is delivered whole, which takes longer.
 _RESTART_SECONDS = 15.0
@@ -32,7 +28,7 @@ _BY_TYPE: dict[str, type[exceptions.DiffCacheError]] = {
     'Conflict': exceptions.Conflict,
 }
 
-Document = dict[str, typing.Any]
+Document = control_socket.Document
 
 
 class Diffcached:
@@ -51,14 +47,14 @@ class Diffcached:
 
     def images(self) -> list[Document]:
         """Return the status of all images that are served."""
-        return self._ask('GET', '/v1/images')['images']
+        return self._ask('list', 'images')
 
     def image(self, content_id: str) -> Document:
         """Return the status of an image.
 
         :raises NotFound: it is not served
         """
-        return self._ask('GET', f'/v1/images/{content_id}')
+        return self._ask('show', image=content_id)
 
     def add(self, content_id: str, wanted: Document) -> Document:
         """Serve an image; return its status when it can be read.
@@ -74,7 +70,7 @@ class Diffcached:
         :raises InvalidInput: it cannot be served as wanted
         """
         return self._patience.over(
-            lambda: self._ask('PUT', f'/v1/images/{content_id}', wanted))
+            lambda: self._ask('add', image=content_id, wanted=wanted))
 
     def change(self, content_id: str, changed: Document) -> Document:
         """Change sources, homes, hydration, waiting or profile of an image.
@@ -86,7 +82,7 @@ class Diffcached:
         :raises InvalidInput: it cannot be changed like that
         :raises NotFound: it is not served
         """
-        return self._ask('PATCH', f'/v1/images/{content_id}', changed)
+        return self._ask('change', image=content_id, changed=changed)
 
     def profile(self, content_id: str) -> Document:
         """Return what instances on this host have read of an image.
@@ -98,7 +94,7 @@ class Diffcached:
             that read it, mean microseconds from opening to the first read]
         :raises NotFound: it is not served
         """
-        return self._ask('GET', f'/v1/images/{content_id}/profile')
+        return self._ask('profile', 'profile', image=content_id)
 
     def remove(self, content_id: str) -> None:
         """Stop serving an image, and delete what has arrived of it.
@@ -106,26 +102,20 @@ class Diffcached:
         :raises Conflict: a process has it open
         :raises NotFound: it is not served
         """
-        self._ask('DELETE', f'/v1/images/{content_id}')
+        self._ask('remove', 'removed', image=content_id)
 
-    def _ask(self, method: str, path: str, body: Document | None = None
-             ) -> Document:
-        connection = local_client.UnixConnection(self._path, _WORK_SECONDS)
-        with contextlib.closing(connection):
-            try:
-                connection.request(
-                    method, path, json.dumps(body) if body else None)
-                answer = connection.getresponse()
-                data = answer.read(_LONGEST_ANSWER)
-                found = json.loads(data) if data else {}
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                raise exceptions.ServiceUnavailable(
-                    f'diffcached does not answer at {self._path}: {error};'
-                    f' check that it runs ([lazy] socket).') from error
-        if answer.status < 300:
-            return found
-        reported = found.get('error') or {}
-        kind = _BY_TYPE.get(str(reported.get('type')),
-                            exceptions.ServiceUnavailable)
-        raise kind(f'diffcached refused {method} {path}:'
-                   f' {reported.get("message", answer.status)}')
+    def _ask(self, command: str, field: str = 'image',
+             **fields: typing.Any) -> typing.Any:
+        try:
+            return control_socket.ask(
+                self._path, {'command': command} | fields,
+                _WORK_SECONDS)[field]
+        except (OSError, ValueError, KeyError) as error:
+            raise exceptions.ServiceUnavailable(
+                f'diffcached does not answer at {self._path}: {error};'
+                f' check that it runs ([lazy] socket).') from error
+        except control_socket.CommandFailed as error:
+            kind = _BY_TYPE.get(error.kind, exceptions.ServiceUnavailable)
+            of = fields.get('image', 'images')
+            raise kind(
+                f'diffcached refused to {command} {of}: {error}') from error

@@ -14,7 +14,7 @@
 import logging
 
 from diffcache_openstack.agent.lazy import lazy_hydrations
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_lazy_api

@@ -31,7 +31,7 @@ from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from diffcache_openstack.objects import boot_set
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -175,15 +175,15 @@ class LazyBootSets:
     def _wanted(self) -> dict[str, planned_boot_sets.PlannedBootSet]:
         """Return the sets of images that may be served and are not here."""
         view, held = self._host.site_map.current(), self._host.held
-        active = {each.content_id for each in view.templates
+        active = {each.content_id for each in view.images
                   if each.status == views.ACTIVE}
         return {content_id: each for content_id, each
                 in self._sets.wanted().items() if content_id in active
-                and views.Key(views.TEMPLATES, content_id) not in held}
+                and views.Key(views.IMAGES, content_id) not in held}
 
     def _absent(self, content_id):
         """Describe a set that is not served."""
-        if views.Key(views.TEMPLATES, content_id) in self._host.held:
+        if views.Key(views.IMAGES, content_id) in self._host.held:
             return planned_boot_sets.Standing(0, boot_set.READY)
         failure = self._failures.get(content_id)
         if failure is None:
@@ -254,13 +254,13 @@ class LazyBootSets:
 
         :raises NoSpace: the cache is full of what the plan places
         """
-        key = views.Key(views.TEMPLATES, content_id)
+        key = views.Key(views.IMAGES, content_id)
         use.uses.enter_context(self._host.held.room_for(key, room))
         use.room = room
 
     def _attach(self, content_id, status, use):
         """Let peers read a set here."""
-        key = views.Key(views.TEMPLATES, content_id)
+        key = views.Key(views.IMAGES, content_id)
         try:
             self._means.attach(key, pathlib.Path(status['data_path']).parent)
         except (exceptions.DiffCacheError, OSError) as error:
@@ -350,7 +350,7 @@ class LazyBootSets:
                 self._fail(each.content_id, error)
 
     def _begin(self, content_id, wanted):
-        key = views.Key(views.TEMPLATES, content_id)
+        key = views.Key(views.IMAGES, content_id)
         document = {**self._means.describe(key), 'hydrate': PROFILE,
                     'profile': str(self._sets.profile(content_id))}
         use = self._take(content_id, wanted.bytes)

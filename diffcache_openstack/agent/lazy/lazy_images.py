@@ -22,7 +22,6 @@ import dataclasses
 import logging
 import os
 import pathlib
-import threading
 import typing
 import uuid
 
@@ -47,7 +46,7 @@ from diffcache_openstack.common import files
 from diffcache_openstack.common import threads
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ def _warned(content_id: str) -> collections.abc.Iterator[None]:
                     ' arrives: %s', content_id, error)
 
 
-class LazyImages:
+class LazyImages(threads.Rounds):
     """Has images served while they arrive, and accounts for them.
 
     What is done with one content takes its turn, and may wait for the WAN or
@@ -143,6 +142,9 @@ class LazyImages:
                  supply: Supply, users: Users,
                  versions: version_reads.VersionReads | None = None
                  ) -> None:
+        super().__init__('lazy-images', self.look, LOOK_SECONDS,
+                         'Could not check served images',
+                         exceptions.ServiceUnavailable)
         self._options = options
         self._host = host
         self._supply = supply
@@ -164,9 +166,6 @@ class LazyImages:
                 host, users.boot_sets, self._means_of_sets(self._daemon))
         # Each entry is changed in the turn of its content.
         self._served: dict[str, LazyImage] = {}
-        self._wake = threading.Event()
-        self._closing = False
-        self._thread: threading.Thread | None = None
 
     def _means_of_sets(self, daemon: diffcached.Diffcached
                        ) -> lazy_boot_sets.Means:
@@ -177,28 +176,18 @@ class LazyImages:
 
     # -- life
 
-    def wake(self) -> None:
-        """Check all images at once."""
-        self._wake.set()
-
     def boot_set_counts(self) -> dict[str, int]:
         """Return how many boot sets were served, dropped, and failed."""
         return dict(self._sets.counts) if self._sets is not None else {}
 
     def start(self) -> None:
         """Start the thread that checks images."""
-        if self._daemon is None:
-            return
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='lazy-images')
-        self._thread.start()
+        if self._daemon is not None:
+            super().start()
 
     def stop(self) -> None:
         """Stop looking after images; they are served all the same."""
-        self._closing = True
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().stop()
         for content_id in list(self._served):
             with self._turns.of(content_id):
                 self._forget_use(content_id)
@@ -219,16 +208,16 @@ class LazyImages:
         :raises ServiceUnavailable: diffcached does not answer
         :raises DiffCacheError: no source has it, or its manifest
         """
-        template = self._host.site_map.find(image_id)
-        key = views.Key(views.TEMPLATES, template.content_id)
+        image = self._host.site_map.find(image_id)
+        key = views.Key(views.IMAGES, image.content_id)
         if self._daemon is None:
             return {'path': None, 'reason': DISABLED}
         with self._turns.of(key.id):
             if key.id not in self._served:
-                reason = self._reason_against(template, key)
+                reason = self._reason_against(image, key)
                 if reason:
                     return {'path': None, 'reason': reason}
-            return self._add(template, key, rate)
+            return self._add(image, key, rate)
 
     def open_version(self, version_id: str, project_id: str, image_id: str,
                      rate: int | None = None) -> dict[str, typing.Any]:
@@ -259,16 +248,16 @@ class LazyImages:
         :returns: None if it is to be delivered whole, or there is none
         """
         view = self._host.site_map.current()
-        template = next((each for each in view.templates
-                         if each.content_id == disk.base_id
-                         and each.status == views.ACTIVE), None)
-        if template is None:
+        image = next((each for each in view.images
+                      if each.content_id == disk.base_id
+                      and each.status == views.ACTIVE), None)
+        if image is None:
             return None
         try:
-            return self.open(template.id, rate)['path']
+            return self.open(image.id, rate)['path']
         except exceptions.DiffCacheError as error:
             LOG.info('The base image %s of a version is not served while it'
-                     ' arrives: %s', template.id, error)
+                     ' arrives: %s', image.id, error)
             return None
 
     def whole_version(self, version_id: str, project_id: str
@@ -299,9 +288,9 @@ class LazyImages:
         served = self._served.get(content_id)
         return {**common, 'held': served is not None and served.held,
                 'boot_set': self._is_set(content_id), 'image_ids': [
-                    template.id for template
-                    in self._host.site_map.current().templates
-                    if template.content_id == content_id]}
+                    image.id for image
+                    in self._host.site_map.current().images
+                    if image.content_id == content_id]}
 
     def _content_of(self, image_id: str) -> str:
         """Return the content of an image, or of the version it stands for.
@@ -351,7 +340,7 @@ class LazyImages:
             raise exceptions.NotFound(
                 f'Content {content_id} is not served while it arrives.')
         served.released = True
-        self._wake.set()
+        self.wake()
 
     def look(self) -> None:
         """Account for what is served, and make objects of what is whole.
@@ -376,7 +365,7 @@ class LazyImages:
         # Not in its turn: this reads each image to its end.
         for content_id, served in self._find_whole(found):
             with _warned(content_id):
-                self._hold(views.Key(views.TEMPLATES, content_id),
+                self._hold(views.Key(views.IMAGES, content_id),
                            pathlib.Path(found[content_id]['data_path']),
                            served)
 
@@ -418,7 +407,7 @@ class LazyImages:
 
     def _renew_set(self, content_id: str, status: diffcached.Document) -> None:
         try:
-            self._renew_sources(views.Key(views.TEMPLATES, content_id),
+            self._renew_sources(views.Key(views.IMAGES, content_id),
                                 status)
         except (exceptions.DiffCacheError, OSError) as error:
             LOG.warning('Could not renew the sources of the boot set of'
@@ -442,16 +431,16 @@ class LazyImages:
 
     # -- inside; the content's turn is taken
 
-    def _reason_against(self, template: views.TemplateRef, key: views.Key
+    def _reason_against(self, image: views.ImageRef, key: views.Key
                         ) -> str | None:
         if key in self._host.held.readable():
             return HELD
-        cost = self._supply.costs.content(template)
+        cost = self._supply.costs.content(image)
         is_quick = (cost.way != image_costs.NONE
                     and cost.seconds < self._options.worth_seconds)
         return QUICK if is_quick else None
 
-    def _add(self, template: views.TemplateRef, key: views.Key,
+    def _add(self, image: views.ImageRef, key: views.Key,
              rate: int | None) -> dict[str, typing.Any]:
         assert self._daemon is not None
         options = self._serving_options(rate)
@@ -461,7 +450,7 @@ class LazyImages:
             wanted['profile'] = str(profile)
         served = self._served.get(key.id)
         if served is None:
-            served = self._take_room(key, template.data_size)
+            served = self._take_room(key, image.data_size)
         try:
             status = self._daemon.add(key.id, wanted)
             if self._sets is not None and self._is_set(key.id):
@@ -473,7 +462,7 @@ class LazyImages:
             raise
         served.released = False
         if key.id not in self._served:
-            LOG.info('Serving image %s while it arrives, at %s', template.id,
+            LOG.info('Serving image %s while it arrives, at %s', image.id,
                      status['path'])
         self._served[key.id] = served
         self._attach(key, status, served)
@@ -573,7 +562,7 @@ class LazyImages:
                     and self._end(content_id, status):
                 self._versions.forget(content_id)
             return
-        key = views.Key(views.TEMPLATES, content_id)
+        key = views.Key(views.IMAGES, content_id)
         served = self._served.get(content_id)
         if served is None:
             served = self._take_up(key, status)
@@ -614,8 +603,8 @@ class LazyImages:
         """
         if files.is_there(self._host.held.manifest(content_id)):
             return True
-        template = self._host.site_map.current().content(content_id)
-        if template is None or template.status != views.ACTIVE:
+        image = self._host.site_map.current().content(content_id)
+        if image is None or image.status != views.ACTIVE:
             return False
         self._bring_manifest(content_id)
         return True
@@ -693,18 +682,6 @@ class LazyImages:
         return True
 
     # -- the thread
-
-    def _run(self) -> None:
-        while not self._closing:
-            try:
-                self.look()
-            except exceptions.ServiceUnavailable as error:
-                LOG.debug('Will check served images later: %s', error)
-            except Exception:
-                # The thread's edge: the next look may succeed.
-                LOG.exception('Could not check served images')
-            self._wake.wait(LOOK_SECONDS)
-            self._wake.clear()
 
 
 def _is_same(hosts: list[dict[str, str]], used: list[dict]) -> bool:

@@ -19,13 +19,13 @@ they are read here. No guest waits for any of this.
 import collections.abc
 import logging
 import pathlib
-import threading
 
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent.lazy import lazy_servers
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.common import threads
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -33,7 +33,7 @@ from diffcache_openstack.rpc import conductor_lazy_api
 LOG = logging.getLogger(__name__)
 
 
-class LazyLearning:
+class LazyLearning(threads.Rounds):
     """Exchanges with the conductor what servers read, from a thread.
 
     :param host: name of this host
@@ -48,34 +48,18 @@ class LazyLearning:
                  servers: lazy_servers.Servers,
                  conductor: conductor_lazy_api.LazyAPI,
                  folder: pathlib.Path, interval: float) -> None:
+        super().__init__('lazy-learning', self.exchange, interval,
+                         'Could not exchange what is read of images',
+                         exceptions.RetryableError)
         self._host = host
         self._daemon = daemon
         self._servers = servers
         self._conductor = conductor
         self._folder = folder
-        self._interval = interval
         self._context = contexts.RequestContext.for_service('diffcache-agent')
         self._known: dict[str, conductor_lazy_api.Profile] = {}
         self._reported: dict[str, tuple[int, int]] = {}
         self._problems: dict[str, str] = {}
-        self._wake = threading.Event()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='lazy-learning')
-
-    def start(self) -> None:
-        """Start to exchange."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the exchange that is under way, if it ends soon."""
-        self._closing = True
-        self._wake.set()
-        threads.join(self._thread)
-
-    def wake(self) -> None:
-        """Exchange now: a server is about to boot."""
-        self._wake.set()
 
     def profile(self, content_id: str) -> pathlib.Path | None:
         """Return the file of the last profile of all projects; None without.
@@ -133,8 +117,8 @@ class LazyLearning:
         """Hand a profile to diffcached; keep it if it is of all projects."""
         path = self._path(content_id)
         self._folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, {'chunk': profiles.CHUNK,
-                                'profile': profiles.with_means(profile.rows)})
+        files.write_json(path, profile_files.document(
+            profiles.CHUNK, profiles.with_means(profile.rows)))
         try:
             self._daemon.change(content_id, {'profile': str(path)})
         finally:
@@ -157,16 +141,3 @@ class LazyLearning:
 
     def _path(self, content_id: str) -> pathlib.Path:
         return self._folder / f'{content_id}.json'
-
-    def _run(self) -> None:
-        while not self._closing:
-            try:
-                self.exchange()
-            except exceptions.RetryableError as error:
-                LOG.debug('Will exchange what is read of images in %s s: %s',
-                          self._interval, error)
-            except Exception:
-                # The thread's edge: the next exchange may succeed.
-                LOG.exception('Could not exchange what is read of images')
-            self._wake.wait(self._interval)
-            self._wake.clear()

@@ -17,7 +17,7 @@ from diffcache_openstack.agent.images import site_sources
 from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 # Bases with their patches that are named: one, and what to do without it.
 MOST_BUILDS = 3
@@ -84,7 +84,7 @@ class ImageSources:
         image over the WAN.
         """
         found = [route for route
-                 in self._routes.lookup_table().to_template(key.id)
+                 in self._routes.lookup_table().to_image(key.id)
                  if route.builds
                  and not self._transfers.is_repository(route.source.host)]
         return [self._build(route) for route

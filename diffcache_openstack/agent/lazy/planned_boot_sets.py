@@ -26,8 +26,9 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import files
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -105,8 +106,8 @@ class PlannedBootSets:
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {}
         for each in sets:
-            document = {'chunk': profiles.CHUNK,
-                        'profile': profiles.with_means(each.rows)}
+            document = profile_files.document(
+                profiles.CHUNK, profiles.with_means(each.rows))
             files.write_json(self.profile(each.content_id), document)
             wanted[each.content_id] = PlannedBootSet(
                 each.content_id, each.image_id, each.bytes, _digest(document))

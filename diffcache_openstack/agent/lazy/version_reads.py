@@ -32,7 +32,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.versions import base_files
 from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.blocks import native_errors
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import threads

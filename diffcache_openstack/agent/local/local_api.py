@@ -18,13 +18,10 @@ neither conductor nor broker.
 import collections.abc
 import contextlib
 import logging
-import queue
 import re
 import threading
 import typing
-import urllib.parse
 
-from werkzeug import exceptions as http_exceptions
 from werkzeug import routing
 from werkzeug import wrappers
 
@@ -36,22 +33,21 @@ from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.agent.lazy import version_reads
 from diffcache_openstack.agent.local import file_usage
 from diffcache_openstack.agent.local import local_images
-from diffcache_openstack.agent.local import local_server
+from diffcache_openstack.agent.local import long_work
 from diffcache_openstack.agent.local import messages
+from diffcache_openstack.agent.local import socket_api
 from diffcache_openstack.agent.local import version_delivery
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.versions import version_service
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.objects import fields as object_fields
-from diffcache_openstack.ssdcache import server as server_options
 
 LOG = logging.getLogger(__name__)
 
 # Requests with a thread of their own, and those that only keep a connection:
 # together they leave threads of the server to requests that are short.
-MOST_WORK = 96
 MOST_EXPECTATIONS = 24
 # Bytes of a version that one request returns.
 MOST_RANGE = 64 << 20
@@ -59,77 +55,53 @@ MOST_RANGE = 64 << 20
 _MOST_DRAIN_S = 300
 # Paths as they are sent, before they are unquoted: ids may have slashes.
 _ROUTES = routing.Map([
-    routing.Rule('/v1/status', methods=['GET'], endpoint='show_status'),
-    routing.Rule('/v1/images', methods=['GET'], endpoint='list_images'),
-    routing.Rule('/v1/images/<image_id>', methods=['GET'],
-                 endpoint='show_image'),
-    routing.Rule('/v1/images/<image_id>', methods=['DELETE'],
-                 endpoint='drop_image'),
-    routing.Rule('/v1/images/<image_id>/file', methods=['GET'],
-                 endpoint='send_file'),
-    routing.Rule('/v1/images/<image_id>/file', methods=['PUT'],
-                 endpoint='take_file'),
-    routing.Rule('/v1/images/<image_id>/prefetched', methods=['POST'],
-                 endpoint='prefetch'),
-    routing.Rule('/v1/images/<image_id>/content', methods=['POST'],
-                 endpoint='deliver'),
-    routing.Rule('/v1/images/<image_id>/expected', methods=['POST'],
-                 endpoint='expect'),
-    routing.Rule('/v1/images/<image_id>/lent', methods=['POST'],
-                 endpoint='lend'),
-    routing.Rule('/v1/images/<image_id>/lazy', methods=['POST'],
-                 endpoint='open_lazy'),
-    routing.Rule('/v1/lazy', methods=['GET'], endpoint='list_lazy'),
-    routing.Rule('/v1/lazy/<content_id>/released', methods=['POST'],
-                 endpoint='release_lazy'),
-    routing.Rule('/v1/lazy-servers/<server_id>', methods=['PUT'],
-                 endpoint='add_lazy_server'),
-    routing.Rule('/v1/lazy-servers/<server_id>', methods=['DELETE'],
-                 endpoint='remove_lazy_server'),
-    routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
-                 endpoint='save_server'),
-    routing.Rule('/v1/versions/<version_id>/lazy', methods=['POST'],
-                 endpoint='open_version'),
-    routing.Rule('/v1/versions/<version_id>/content', methods=['POST'],
-                 endpoint='deliver_version'),
-    routing.Rule('/v1/version-contents/<content_id>', methods=['GET'],
-                 endpoint='read_version'),
-    routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
-    routing.Rule('/v1/queue/<image_id>', methods=['PUT'],
-                 endpoint='enqueue'),
-    routing.Rule('/v1/queue/<image_id>', methods=['DELETE'],
-                 endpoint='dequeue'),
-    routing.Rule('/v1/ssd-cache', methods=['GET'],
-                 endpoint='show_ssd_cache'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['PUT'],
-                 endpoint='attach_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['DELETE'],
-                 endpoint='detach_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['PATCH'],
-                 endpoint='change_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/curve', methods=['GET'],
-                 endpoint='show_volume_curve'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/flush',
-                 methods=['POST'], endpoint='flush_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/invalidate',
-                 methods=['POST'], endpoint='invalidate_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/guest-ended',
-                 methods=['POST'], endpoint='end_volume_guest'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
-                 methods=['POST'], endpoint='resize_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/disconnect',
-                 methods=['POST'], endpoint='disconnect_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/expected',
-                 methods=['POST'], endpoint='expect_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
-                 endpoint='set_volume_mode'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/leave', methods=['PUT'],
-                 endpoint='drain_volume'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/leave',
-                 methods=['DELETE'], endpoint='give_volume_back'),
-    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/forgotten',
-                 methods=['POST'], endpoint='forget_volume'),
-    routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
+    routing.Rule(path, methods=[method], endpoint=name)
+    for method, path, name in (
+        ('GET', '/v1/status', 'show_status'),
+        ('GET', '/v1/images', 'list_images'),
+        ('GET', '/v1/images/<image_id>', 'show_image'),
+        ('DELETE', '/v1/images/<image_id>', 'drop_image'),
+        ('GET', '/v1/images/<image_id>/file', 'send_file'),
+        ('PUT', '/v1/images/<image_id>/file', 'take_file'),
+        ('POST', '/v1/images/<image_id>/prefetched', 'prefetch'),
+        ('POST', '/v1/images/<image_id>/content', 'deliver'),
+        ('POST', '/v1/images/<image_id>/expected', 'expect'),
+        ('POST', '/v1/images/<image_id>/lent', 'lend'),
+        ('POST', '/v1/images/<image_id>/lazy', 'open_lazy'),
+        ('GET', '/v1/lazy', 'list_lazy'),
+        ('POST', '/v1/lazy/<content_id>/released', 'release_lazy'),
+        ('PUT', '/v1/lazy-servers/<server_id>', 'add_lazy_server'),
+        ('DELETE', '/v1/lazy-servers/<server_id>', 'remove_lazy_server'),
+        ('POST', '/v1/servers/<server_id>/versions', 'save_server'),
+        ('POST', '/v1/versions/<version_id>/lazy', 'open_version'),
+        ('POST', '/v1/versions/<version_id>/content', 'deliver_version'),
+        ('GET', '/v1/version-contents/<content_id>', 'read_version'),
+        ('GET', '/v1/queue', 'list_queue'),
+        ('PUT', '/v1/queue/<image_id>', 'enqueue'),
+        ('DELETE', '/v1/queue/<image_id>', 'dequeue'),
+        ('GET', '/v1/ssd-cache', 'show_ssd_cache'),
+        ('PUT', '/v1/ssd-cache/volumes/<volume_id>', 'attach_volume'),
+        ('DELETE', '/v1/ssd-cache/volumes/<volume_id>', 'detach_volume'),
+        ('PATCH', '/v1/ssd-cache/volumes/<volume_id>', 'change_volume'),
+        ('GET', '/v1/ssd-cache/volumes/<volume_id>/curve',
+         'show_volume_curve'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/flush', 'flush_volume'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/invalidate',
+         'invalidate_volume'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/guest-ended',
+         'end_volume_guest'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/resize', 'resize_volume'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/disconnect',
+         'disconnect_volume'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/expected',
+         'expect_volume'),
+        ('PUT', '/v1/ssd-cache/volumes/<volume_id>/mode', 'set_volume_mode'),
+        ('PUT', '/v1/ssd-cache/volumes/<volume_id>/leave', 'drain_volume'),
+        ('DELETE', '/v1/ssd-cache/volumes/<volume_id>/leave',
+         'give_volume_back'),
+        ('POST', '/v1/ssd-cache/volumes/<volume_id>/forgotten',
+         'forget_volume'),
+        ('POST', '/v1/fallbacks', 'fallback'))
 ])
 # What Glance's cache driver needs: files of images, no path of this host, no
 # server and no volume.
@@ -155,7 +127,7 @@ class Versions(typing.NamedTuple):
     delivery: version_delivery.VersionDelivery
 
 
-class LocalApi:
+class LocalApi(socket_api.SocketApi):
     """The WSGI application of Nova's socket; :meth:`for_glance` is Glance's.
 
     :param status: describes this host
@@ -181,55 +153,18 @@ class LocalApi:
         self._versions = versions
         self._lazy = lazy
         self._cached_volumes = volumes
-        self._work_places = threading.BoundedSemaphore(MOST_WORK)
+        self._work = long_work.LongWork()
         self._expectations = threading.BoundedSemaphore(MOST_EXPECTATIONS)
 
     def __call__(self, environ: dict, start_response: typing.Callable
                  ) -> collections.abc.Iterable[bytes]:
         """Answer a request of Nova's."""
-        return self._serve(_ROUTES, environ, start_response)
+        return self.serve(_ROUTES, environ, start_response)
 
     def for_glance(self, environ: dict, start_response: typing.Callable
                    ) -> collections.abc.Iterable[bytes]:
         """Answer a request of Glance's."""
-        return self._serve(_GLANCE_ROUTES, environ, start_response)
-
-    def _serve(self, routes: routing.Map, environ: dict,
-               start_response: typing.Callable
-               ) -> collections.abc.Iterable[bytes]:
-        request = wrappers.Request(environ)
-        # For log lines of this thread, until its next request.
-        messages.context_of(request).update_store()
-        LOG.debug('%s %s', request.method, environ['REQUEST_URI'])
-        return self._answer(routes, request)(environ, start_response)
-
-    def _answer(self, routes: routing.Map, request: wrappers.Request
-                ) -> wrappers.Response:
-        try:
-            messages.check_length(request)
-            handler, arguments = self._route(routes, request)
-            return handler(request, **arguments)
-        except (ConnectionError, TimeoutError):
-            # The client has gone: cheroot closes the connection.
-            raise
-        except exceptions.DiffCacheError as error:
-            return messages.refusal(request, error)
-        except Exception as error:
-            LOG.exception('%s %s', request.method, request.path)
-            return messages.refusal(request, messages.internal(error))
-
-    def _route(self, routes, request):
-        path = urllib.parse.urlsplit(request.environ['REQUEST_URI']).path
-        try:
-            endpoint, arguments = routes.bind('local').match(
-                path, method=request.method)
-        except http_exceptions.HTTPException as error:
-            raise exceptions.NotFound(
-                f'There is nothing at {request.method} {path}; the client may'
-                f' be newer than this agent.') from error
-        return getattr(self, f'_{endpoint}'), {
-            name: urllib.parse.unquote(text)
-            for name, text in arguments.items()}
+        return self.serve(_GLANCE_ROUTES, environ, start_response)
 
     # -- handlers
 
@@ -338,10 +273,10 @@ class LocalApi:
 
     def _set_volume_mode(self, request, volume_id):
         mode = messages.read_json(request).get('mode')
-        if mode not in server_options.MODES:
+        if not isinstance(mode, str) or mode not in choices.MODES:
             raise exceptions.InvalidInput(
                 f'The mode of a volume is one of'
-                f' {", ".join(server_options.MODES)}.')
+                f' {", ".join(choices.MODES)}.')
         self._volumes().set_mode(_volume(volume_id), mode)
         return wrappers.Response(status=204)
 
@@ -411,7 +346,7 @@ class LocalApi:
 
     def _expect(self, request, image_id):
         with contextlib.ExitStack() as stack:
-            _take_place(self._expectations, 'expected images')
+            long_work.take_place(self._expectations, 'expected images')
             stack.callback(self._expectations.release)
             stack.enter_context(self._images.expecting(image_id))
             response = wrappers.Response(messages.until_closed(request),
@@ -431,7 +366,7 @@ class LocalApi:
                 ' have a mode and own_bytes, a number.')
         watch = contents.Watch(own_bytes)
         name = f'content-{image_id[:8]}'
-        return self._stream(request, name, watch, lambda: {
+        return self._work.stream(request, name, watch, lambda: {
             'request': messages.plain(self._image_server.deliver_image(
                 image_id, output, mode, watch))})
 
@@ -475,7 +410,7 @@ class LocalApi:
                 ' an image_id.')
         watch = contents.Watch()
         name = f'save-{server_id[:8]}'
-        return self._stream(request, name, watch, lambda: {
+        return self._work.stream(request, name, watch, lambda: {
             'saved': self._versions.service.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
 
@@ -494,7 +429,8 @@ class LocalApi:
                 version_id, body['project_id'], body['output'], watch)
             return {'delivered': version_id}
 
-        return self._stream(request, f'version-{version_id[:8]}', watch, work)
+        return self._work.stream(request, f'version-{version_id[:8]}', watch,
+                                 work)
 
     def _read_version(self, request, content_id):
         reader = self._versions.content.open_reader(content_id)
@@ -509,37 +445,6 @@ class LocalApi:
             mimetype='application/octet-stream', headers={
                 'Content-Range': f'bytes {start}-{end - 1}/{reader.size}'})
 
-    def _stream(self, request: wrappers.Request, name: str,
-                watch: contents.Watch, work: typing.Callable[[], dict]
-                ) -> wrappers.Response:
-        """Run long work in a thread, and send its progress meanwhile."""
-        ended: queue.SimpleQueue = queue.SimpleQueue()
-        context, origin = messages.context_of(request), tracing.current()
-
-        def run() -> None:
-            context.update_store()
-            try:
-                with tracing.continued(origin):
-                    ended.put(work())
-            except exceptions.DiffCacheError as error:
-                ended.put(messages.error_of(error))
-            except Exception as error:
-                LOG.exception('%s', name)
-                ended.put(messages.error_of(messages.internal(error)))
-            finally:
-                self._work_places.release()
-
-        # Work whose client has gone keeps its thread until it ends.
-        _take_place(self._work_places, 'requests that take long')
-        try:
-            threading.Thread(target=run, daemon=True, name=name).start()
-        except RuntimeError:
-            self._work_places.release()
-            raise
-        connection = request.environ[local_server.REQUEST].conn.socket
-        return wrappers.Response(messages.lines(watch, ended, connection),
-                                 mimetype=messages.JSON_LINES)
-
 
 def _rate_of(body: dict[str, typing.Any]) -> int | None:
     """Return the rate at which an image is to be fetched, in bytes per second.
@@ -548,16 +453,6 @@ def _rate_of(body: dict[str, typing.Any]) -> int | None:
     """
     wish = lazy_servers.parse_wish(body)
     return wish.rate if wish else None
-
-
-def _take_place(places: threading.BoundedSemaphore, what: str) -> None:
-    """Take one of a limited number of places.
-
-    :raises ServiceUnavailable: all are taken
-    """
-    if not places.acquire(blocking=False):
-        raise exceptions.ServiceUnavailable(
-            f'This agent serves as many {what} as it may; try again later.')
 
 
 def _volume(text: str) -> str:

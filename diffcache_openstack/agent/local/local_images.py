@@ -27,7 +27,7 @@ from diffcache_openstack.agent.state import current_map
 from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -83,10 +83,10 @@ class LocalImages:
 
     def list(self) -> list[dict]:
         """Describe all images that may be served, by id."""
-        return [self._describe(template) for template in
-                sorted(self._site_map.current().templates,
-                       key=lambda template: template.id)
-                if template.status == views.ACTIVE]
+        return [self._describe(image) for image in
+                sorted(self._site_map.current().images,
+                       key=lambda image: image.id)
+                if image.status == views.ACTIVE]
 
     def status(self) -> dict[str, typing.Any]:
         """Return the files that are kept for Glance."""
@@ -103,8 +103,8 @@ class LocalImages:
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         :raises Conflict: ``site_only``, and that would take the WAN
         """
-        template = self._site_map.find(image_id)
-        with self._files.open(template, site_only) as reader:
+        image = self._site_map.find(image_id)
+        with self._files.open(image, site_only) as reader:
             self._usage.hit(image_id)
             yield reader
 
@@ -113,8 +113,8 @@ class LocalImages:
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
-        template = self._site_map.find(image_id)
-        with self._files.open(template, False) as reader:
+        image = self._site_map.find(image_id)
+        with self._files.open(image, False) as reader:
             # The last byte of the file takes all of it to be there.
             reader.read(max(0, reader.size - 1), min(1, reader.size))
         self._usage.admit(image_id)
@@ -125,9 +125,9 @@ class LocalImages:
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
-        template = self._site_map.find(image_id)
+        image = self._site_map.find(image_id)
         LOG.debug('Expecting the file of image %s', image_id)
-        return self._contents.expecting(template)
+        return self._contents.expecting(image)
 
     def lend(self, image_id: str, path: str) -> bool:
         """Use a service's file with an image's raw content, if that is on.
@@ -136,9 +136,9 @@ class LocalImages:
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         :raises InvalidInput: the file must not be used
         """
-        template = self._site_map.find(image_id)
+        image = self._site_map.find(image_id)
         return self._borrowing is not None \
-            and self._borrowing.offer(template, pathlib.Path(path))
+            and self._borrowing.offer(image, pathlib.Path(path))
 
     def give_file(self, image_id: str, source: typing.BinaryIO,
                   length: int) -> None:
@@ -147,13 +147,13 @@ class LocalImages:
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         :raises IntegrityError: it is another file
         """
-        template = self._site_map.find(image_id)
-        raw = self._files.take(template, source, length)
+        image = self._site_map.find(image_id)
+        raw = self._files.take(image, source, length)
         self._usage.admit(image_id)
         if raw is None:
             return
         try:
-            self._contents.take(template, raw, self._new_throttle())
+            self._contents.take(image, raw, self._new_throttle())
         except exceptions.RetryableError as error:
             LOG.warning('Could not offer the content of image %s to the site,'
                         ' only its file is kept: %s', image_id, error)
@@ -168,9 +168,9 @@ class LocalImages:
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
-        template = self._site_map.find(image_id)
-        self._files.drop(template)
-        self._contents.release(template)
+        image = self._site_map.find(image_id)
+        self._files.drop(image)
+        self._contents.release(image)
         self._usage.dismiss(image_id)
 
     def enqueue(self, image_id: str) -> bool:
@@ -183,28 +183,28 @@ class LocalImages:
     def forget_withdrawn(self) -> None:
         """Drop files of images that may not be served any more."""
         view = self._site_map.current()
-        gone = [template for template in view.templates
-                if template.status != views.ACTIVE]
-        served = {template.form_id or template.content_id
-                  for template in view.templates
-                  if template.status == views.ACTIVE}
-        for template in gone:
-            if (template.form_id or template.content_id) not in served:
-                self._files.drop(template)
-        self._usage.forget({template.id for template in gone})
+        gone = [image for image in view.images
+                if image.status != views.ACTIVE]
+        served = {image.form_id or image.content_id
+                  for image in view.images
+                  if image.status == views.ACTIVE}
+        for image in gone:
+            if (image.form_id or image.content_id) not in served:
+                self._files.drop(image)
+        self._usage.forget({image.id for image in gone})
 
-    def _describe(self, template: views.TemplateRef) -> dict:
-        content = self._costs.content(template)
-        file = self._files.cost(template, content)
-        use = self._usage.of(template.id)
+    def _describe(self, image: views.ImageRef) -> dict:
+        content = self._costs.content(image)
+        file = self._files.cost(image, content)
+        use = self._usage.of(image.id)
         return {
-            **{name: getattr(template, name) for name in _DESCRIBED},
+            **{name: getattr(image, name) for name in _DESCRIBED},
             'way': content.way,
             'predicted_seconds': content.seconds,
             'wan_bytes': content.wan_bytes,
             'at_site': content.at_site,
             'arriving': content.arriving,
-            'planned': self._costs.planned(template),
+            'planned': self._costs.planned(image),
             'file_wan_bytes': file.wan_bytes,
             'file_at_site': file.at_site,
             'file_arriving': file.arriving,
@@ -215,7 +215,7 @@ class LocalImages:
 
     def _image_of(self, name: str) -> str:
         """Return the image whose file is kept under a name."""
-        return next((template.id for template
-                     in self._site_map.current().templates
-                     if name in (template.form_id, template.content_id)),
+        return next((image.id for image
+                     in self._site_map.current().images
+                     if name in (image.form_id, image.content_id)),
                     name)

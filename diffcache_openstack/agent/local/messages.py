@@ -27,7 +27,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks.codecs import codec_base
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 
@@ -194,12 +194,12 @@ def lines(watch: contents.Watch, ended: queue.SimpleQueue,
                 event = ended.get(timeout=PROGRESS_SECONDS)
             except queue.Empty:
                 if watch.shows_life():
-                    yield _line({'progress': {'done': watch.done,
-                                              'total': watch.total}})
+                    yield line({'progress': {'done': watch.done,
+                                             'total': watch.total}})
                 elif _has_closed(connection, 0):
                     return
                 continue
-            yield _line(event)
+            yield line(event)
             return
     finally:
         # Also where the client has closed the connection.
@@ -216,7 +216,8 @@ def _has_closed(connection: socket.socket, timeout: int | None) -> bool:
     return bool(waiting.poll(timeout))
 
 
-def _line(event: dict) -> bytes:
+def line(event: dict) -> bytes:
+    """Return one line of a stream."""
     return json.dumps(event).encode() + b'\n'
 
 

@@ -18,8 +18,8 @@ import threading
 
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.privileged import contexts
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 
 # Unfinished outputs; more are refused.
 _MOST_PARTS = 1024

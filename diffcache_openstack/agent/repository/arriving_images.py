@@ -74,7 +74,7 @@ class ArrivingImages:
 
     def __init__(self, hurry: collections.abc.Callable[[str], bool],
                  registered: collections.abc.Callable[
-                     [str], objects.Template | None],
+                     [str], objects.Image | None],
                  clock: collections.abc.Callable[[], float] = time.monotonic
                  ) -> None:
         self._hurry = hurry
@@ -84,14 +84,14 @@ class ArrivingImages:
         self._closed = False
         self._started: dict[str, float] = {}
         self._readable: collections.OrderedDict[
-            str, objects.Template] = collections.OrderedDict()
+            str, objects.Image] = collections.OrderedDict()
         self._waiting: collections.Counter[str] = collections.Counter()
         # Seconds per byte of the file.
         self._adding = _Typical(1 / _FIRST_RATE)
         self._unpacking = _Typical(1 / _FIRST_UNPACKED)
 
     def wait(self, image_id: str, size: int, mbps: float
-             ) -> objects.Template | None:
+             ) -> objects.Image | None:
         """Return an image once hosts can read its content.
 
         :param size: bytes of its file
@@ -162,7 +162,7 @@ class ArrivingImages:
             with self._changed:
                 self._unpacking.add(seconds / size)
 
-    def publish(self, image: objects.Template, spare: float = 0.0) -> None:
+    def publish(self, image: objects.Image, spare: float = 0.0) -> None:
         """Note that hosts can read an image's content from now on.
 
         :param spare: seconds of it that a host would not have waited for

@@ -19,10 +19,9 @@ new image once; the file systems of both say where changed files have gone.
 
 import collections
 import logging
-import threading
 
 from diffcache_openstack.agent.repository import common_content
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from diffcache_openstack.prefetch import carry
@@ -43,7 +42,7 @@ OUTCOMES = (CARRIED, OUTDATED, UNLIKE, FAILED)
 Key = tuple[str, str]
 
 
-class Carrying:
+class Carrying(threads.Rounds):
     """Carries profiles between images of this repository, from a thread.
 
     :param host: name of this repository
@@ -56,35 +55,25 @@ class Carrying:
     def __init__(self, host: str, conductor: conductor_lazy_api.LazyAPI,
                  content: common_content.CommonContent, interval: float
                  ) -> None:
+        # NotFound: this host was not registered yet.
+        super().__init__('carry-profiles', self.carry_missing, interval,
+                         'Could not carry profiles',
+                         exceptions.RetryableError, exceptions.NotFound)
         self._host = host
         self._conductor = conductor
         self._content = content
-        self._interval = interval
         self._context = contexts.RequestContext.for_service('diffcache-agent')
         self._counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
         self._problems: dict[Key, str] = {}
         # What another comparison would say the same of.
         self._settled: dict[Key, profiles.Rows] = {}
         self._seen: set[Key] = set()
-        self._wake = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='carry-profiles')
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
         """End; a profile that is being carried is carried later."""
         self._stopped.set()
-        self._wake.set()
         self._content.stop()
-        threads.join(self._thread)
-
-    def wake(self) -> None:
-        """Look for profiles to carry now."""
-        self._wake.set()
+        super().stop()
 
     def counts(self) -> dict[str, int]:
         """Return the number of profiles by outcome."""
@@ -197,18 +186,3 @@ class Carrying:
                         'when it changes' if key in self._settled
                         else f'every {self._interval:g} s', problem)
         self._problems[key] = problem
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.clear()
-            try:
-                self.carry_missing()
-            except (exceptions.RetryableError, exceptions.NotFound) as error:
-                # Also when this host was not registered yet.
-                LOG.debug('Will look for profiles to carry in %s s: %s',
-                          self._interval, error)
-            except Exception:
-                # The thread's edge: the next search may succeed.
-                LOG.exception('Could not carry profiles, will retry in %s s',
-                              self._interval)
-            self._wake.wait(self._interval)

@@ -36,7 +36,7 @@ from diffcache_openstack.common import permissions
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -44,13 +44,13 @@ Pair = pair_choice.Pair
 # Makes a compressed form: of content, with its manifest, to a new file.
 Compress = typing.Callable[[pathlib.Path, pathlib.Path, pathlib.Path], None]
 
-_CONTENT_KINDS = views.TEMPLATES, views.COMPRESSED
+_CONTENT_KINDS = views.IMAGES, views.COMPRESSED
 # Images, and patches, of one question to the conductor: some 200 KB.
 _COMPARED = 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageRecord(views.TemplateRef):
+class ImageRecord(views.ImageRef):
     """A registered image, as kept in its record file.
 
     :param members: projects that a shared image is shared with
@@ -87,17 +87,16 @@ class Catalogue(typing.Protocol):
         :raises ServiceUnavailable: the conductor does not answer
         """
 
-    def register_template(self, record: ImageRecord) -> None:
-        """Register a template; repeating it has no effect."""
+    def register_image(self, record: ImageRecord) -> None:
+        """Register an image; repeating it has no effect."""
 
-    def signed(self, record: ImageRecord) -> objects.Template:
+    def signed(self, record: ImageRecord) -> objects.Image:
         """Return an image as hosts believe it."""
 
     def register_patch(self, record: PatchRecord) -> None:
         """Register a patch; repeating it has no effect."""
 
-    def patch_work(self, terms: str, nearest: int, creations: int
-                   ) -> objects.PatchWork:
+    def patch_work(self, terms: str, creations: int) -> objects.PatchWork:
         """Return the next contents to sketch, and pairs to work on."""
 
     def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
@@ -113,13 +112,13 @@ class PatchOptions:
     """Options of the creation of patches.
 
     :param level: of compression
-    :param limits: which patches are worth making and keeping
-    :param may_run: whether the clock and the machine's load allow another
+    :param max_ratio: largest patch to keep, of its target's data
+    :param may_run: whether another one may be started now
     :param scan_interval: seconds between two looks for missing patches
     """
 
     level: int
-    limits: pair_choice.PatchLimits
+    max_ratio: float
     may_run: typing.Callable[[], bool]
     scan_interval: float
 
@@ -176,14 +175,14 @@ class Repository:
 
     # -- images
 
-    def register(self, image: pathlib.Path, template_id: str,
+    def register(self, image: pathlib.Path, image_id: str,
                  name: str) -> ImageRecord:
         """Add an image to the repository.
 
         The file is copied (its extents shared where the filesystem can), so
         that later writes to the original change nothing here.
 
-        :param template_id: the image's id in Glance
+        :param image_id: the image's id in Glance
         :raises InvalidInput: the file cannot be read
         :raises Conflict: the id belongs to other content already
         :raises NoSpace: the filesystem is full; nothing was kept
@@ -196,7 +195,7 @@ class Repository:
         try:
             files.copy_file(image, copy)
             return self.admit(copy, {
-                'id': template_id, 'name': name,
+                'id': image_id, 'name': name,
                 'file_size': image.stat().st_size})
         finally:
             copy.unlink(missing_ok=True)
@@ -241,7 +240,7 @@ class Repository:
                 compress(content, manifest, form)
             self._begin_serving(record, {
                 views.MANIFESTS: manifest, views.COMPRESSED: form,
-                views.TEMPLATES: content})
+                views.IMAGES: content})
         finally:
             for path in (manifest, form):
                 files.discard(path)
@@ -323,13 +322,13 @@ class Repository:
         self._announce_image(record)
         return record
 
-    def as_template(self, record: ImageRecord) -> objects.Template:
+    def as_image(self, record: ImageRecord) -> objects.Image:
         """Return a registered image as hosts believe it."""
         return self._catalogue.signed(self._with_compressed_size(record))
 
-    def find(self, template_id: str) -> ImageRecord | None:
+    def find(self, image_id: str) -> ImageRecord | None:
         """Return the record of an image, if it is registered here."""
-        return self._images.get(template_id)
+        return self._images.get(image_id)
 
     def put(self, record: ImageRecord) -> None:
         """Store an image's record, and report it to the conductor.
@@ -420,7 +419,7 @@ class Repository:
         held = self._held.keys()
         found = {
             image.content_id: image for image in self.images()
-            if views.Key(views.TEMPLATES, image.content_id) in held
+            if views.Key(views.IMAGES, image.content_id) in held
             and views.Key(views.COMPRESSED, image.content_id) not in held}
         return sorted(found.values(), key=lambda image: image.data_size)
 
@@ -506,8 +505,7 @@ class Repository:
         with self._making:
             while not self._stopped:
                 work = self._catalogue.patch_work(
-                    self._terms, self._options.limits.nearest,
-                    int(self._options.may_run()))
+                    self._terms, int(self._options.may_run()))
                 self._sketch(work.sketch)
                 self._compare(work.compare)
                 if work.compare:
@@ -528,7 +526,7 @@ class Repository:
         """
         patch = self._held.staging(uuid.uuid4().hex)
         output = self._held.staging(uuid.uuid4().hex)
-        base_key, target_key = (views.Key(views.TEMPLATES, content)
+        base_key, target_key = (views.Key(views.IMAGES, content)
                                 for content in (base, target))
         try:
             with self._held.lease(base_key) as base_path, \
@@ -541,7 +539,7 @@ class Repository:
                 self._check_unchanged((base, target), found)
                 declined = pair_choice.judge_size(
                     patch.stat().st_size, self.data_size(target),
-                    self._options.limits)
+                    self._options.max_ratio)
                 if declined is not None:
                     LOG.info('Discarding the patch from %s to %s: %s', base,
                              target, declined.reason)
@@ -585,7 +583,7 @@ class Repository:
         try:
             return pair_choice.judge_estimate(
                 self._estimates.size(base, target), self.data_size(target),
-                self._options.limits)
+                self._options.max_ratio)
         except exceptions.Interrupted:
             raise
         except (exceptions.DiffCacheError, OSError) as error:
@@ -644,7 +642,7 @@ class Repository:
             listener()
 
     def _report(self, record: ImageRecord) -> None:
-        self._catalogue.register_template(self._with_compressed_size(record))
+        self._catalogue.register_image(self._with_compressed_size(record))
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
             self._images.remove(record.id)
@@ -726,7 +724,7 @@ class Repository:
         for content_id, really in zip(expected, found):
             if content_id == really:
                 continue
-            key = views.Key(views.TEMPLATES, content_id)
+            key = views.Key(views.IMAGES, content_id)
             reason = (f'its file now has the content {really}; register the '
                       f'image again from its source')
             self._held.quarantine(key, reason)
@@ -757,7 +755,7 @@ class Repository:
     def _terms(self) -> str:
         """What patches are declined by; if it changes, they may be wanted."""
         return (f'{self._tools.methods}, level {self._options.level},'
-                f' ratio {self._options.limits.max_ratio:g}')
+                f' ratio {self._options.max_ratio:g}')
 
     def _sketch(self, contents: list[str]) -> None:
         """Sketch images, and report what the conductor finds others by."""
@@ -812,12 +810,12 @@ class Repository:
                 return self._tools.load_sketch(path)
             except exceptions.FormatError as error:
                 LOG.info('Sketching %s again: %s', content, error)
-        with self._held.lease(views.Key(views.TEMPLATES, content)) as image:
+        with self._held.lease(views.Key(views.IMAGES, content)) as image:
             self._tools.sketch(image, path, self.go_on)
         return self._tools.load_sketch(path)
 
     def _all_held(self, *contents: str) -> bool:
-        return all(views.Key(views.TEMPLATES, content) in self._held
+        return all(views.Key(views.IMAGES, content) in self._held
                    for content in contents)
 
     def _run(self) -> None:

@@ -24,7 +24,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class CommonContent:
         :raises ObjectMissing: an image was withdrawn
         :raises DiffCacheError: an image cannot be read
         """
-        keys = (views.Key(views.TEMPLATES, content)
+        keys = (views.Key(views.IMAGES, content)
                 for content in (source, target))
         with self._held.lease(next(keys)) as base_path, \
                 self._held.lease(next(keys)) as target_path:

@@ -18,7 +18,6 @@ WAN uncompressed.
 
 import logging
 import pathlib
-import threading
 import time
 import uuid
 
@@ -28,12 +27,12 @@ from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import threads
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
 
-class Compressing:
+class Compressing(threads.Rounds):
     """Keeps a compressed form of each image that the repository serves.
 
     :param repository: the images
@@ -46,32 +45,17 @@ class Compressing:
     def __init__(self, repository: catalogue.Repository,
                  held: holdings.Holdings, tools: image_tools.ImageTools,
                  level: int, interval: float) -> None:
+        super().__init__('compress', self.make_missing, interval,
+                         'Could not look for images to compress')
         self._repository = repository
         self._held = held
         self._tools = tools
         self._level = level
-        self._interval = interval
-        self._wake = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread, unless no forms are to be made."""
         if self._level:
-            self._thread = threading.Thread(target=self._run, daemon=True,
-                                            name='compress')
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End; the form that is being made is given up."""
-        self._stopped.set()
-        self._wake.set()
-        if self._thread is not None:
-            threads.join(self._thread)
-
-    def wake(self) -> None:
-        """Look for images without a form now."""
-        self._wake.set()
+            super().start()
 
     def make_missing(self) -> int:
         """Make the forms that are missing; returns how many were made.
@@ -95,10 +79,10 @@ class Compressing:
     # -- inside
 
     def _serves(self, image: catalogue.ImageRecord) -> bool:
-        return views.Key(views.TEMPLATES, image.content_id) in self._held
+        return views.Key(views.IMAGES, image.content_id) in self._held
 
     def _make(self, image: catalogue.ImageRecord) -> bool:
-        key = views.Key(views.TEMPLATES, image.content_id)
+        key = views.Key(views.IMAGES, image.content_id)
         form = self._held.staging(uuid.uuid4().hex)
         started = time.monotonic()
         try:
@@ -125,15 +109,3 @@ class Compressing:
 
         return self._tools.compress(content, self._held.manifest(content_id),
                                     form, self._level, go_on)
-
-    def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            if self._stopped.is_set():
-                return
-            try:
-                self.make_missing()
-            except Exception:
-                LOG.exception('Could not look for images to compress, will'
-                              ' retry in %s s', self._interval)
-            self._wake.wait(self._interval)

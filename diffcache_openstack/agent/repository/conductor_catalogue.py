@@ -14,7 +14,7 @@
 import dataclasses
 
 from diffcache_openstack.agent.repository import catalogue
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
@@ -44,7 +44,7 @@ class ConductorCatalogue:
             patches: list[catalogue.PatchRecord]
     ) -> tuple[list[catalogue.ImageRecord], list[catalogue.PatchRecord]]:
         """Return the images and patches that the conductor lacks so."""
-        prints = {image.id: fingerprints.of_template(self.signed(image))
+        prints = {image.id: fingerprints.of_image(self.signed(image))
                   for image in images}
         found, pairs = self._conductor.find_unregistered(
             self._context, self._host, prints,
@@ -53,26 +53,25 @@ class ConductorCatalogue:
         return ([image for image in images if image.id in names[0]],
                 [patch for patch in patches if patch.id in names[1]])
 
-    def register_template(self, record: catalogue.ImageRecord) -> None:
+    def register_image(self, record: catalogue.ImageRecord) -> None:
         """Register an image, or its new state."""
-        self._conductor.register_template(self._context, self.signed(record))
+        self._conductor.register_image(self._context, self.signed(record))
 
     def register_patch(self, record: catalogue.PatchRecord) -> None:
         """Register a patch."""
         self._conductor.register_patch(self._context, _patch(record))
 
-    def signed(self, record: catalogue.ImageRecord) -> objects.Template:
+    def signed(self, record: catalogue.ImageRecord) -> objects.Image:
         """Return an image with its signed record."""
-        template = objects.Template(**dataclasses.asdict(record))
+        image = objects.Image(**dataclasses.asdict(record))
         if self._key is not None:
-            template.record = image_records.sign(self._key, template)
-        return template
+            image.record = image_records.sign(self._key, image)
+        return image
 
-    def patch_work(self, terms: str, nearest: int, creations: int
-                   ) -> objects.PatchWork:
+    def patch_work(self, terms: str, creations: int) -> objects.PatchWork:
         """Return what this host is to do next for its patches."""
         return self._conductor.patch_work(self._context, self._host, terms,
-                                          nearest, creations)
+                                          creations)
 
     def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
         """Report sketches."""

@@ -37,7 +37,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -234,15 +234,15 @@ class Ingest:
             raise exceptions.Conflict(
                 f'Image {image.id} has the {image.os_hash_algo}'
                 f' {image.os_hash_value[:16]}... and was added with'
-                f' {known.os_hash_value[:16]}...; remove the template with'
+                f' {known.os_hash_value[:16]}...; remove the image with'
                 f' "diffcache-manage image delete {image.id}".')
 
-    def _registered(self, image_id: str) -> objects.Template | None:
+    def _registered(self, image_id: str) -> objects.Image | None:
         """Return an image that was added, and is served."""
         known = self._repository.find(image_id)
         if known is None or known.status != views.ACTIVE:
             return None
-        return self._repository.as_template(known)
+        return self._repository.as_image(known)
 
     def _hurry(self, image_id: str) -> bool:
         """Have an image added soon; return whether that is possible.
@@ -301,7 +301,7 @@ class Ingest:
             with self._repository.serving(
                     content, about,
                     form.compress if self._level else None) as record:
-                self.arriving.publish(self._repository.as_template(record),
+                self.arriving.publish(self._repository.as_image(record),
                                       form.spare)
                 self._register(record, path, recipe, deadline)
         return size
@@ -314,7 +314,7 @@ class Ingest:
             if record.disk_format == RAW:
                 self._repository.register_served(record)
                 return
-            key = views.Key(views.TEMPLATES, record.content_id)
+            key = views.Key(views.IMAGES, record.content_id)
             with self._held.lease(key) as content:
                 self._make_recipe(content, path, recipe, deadline)
             self._repository.register_served(record, recipe)

@@ -11,13 +11,12 @@
 #    under the License.
 """Estimates of patches, by which pairs of images are chosen.
 
-Between N images there are N(N-1) patches, and most would never be used: a
-template is best built from a base close to it. The conductor finds pairs of
+Between N images there are N(N-1) patches, and most would never be used: an
+image is best built from a base close to it. The conductor finds pairs of
 similar images; here the size of each patch is estimated from sketches of the
 two images.
 """
 
-import dataclasses
 import functools
 import typing
 
@@ -30,18 +29,6 @@ Pair = tuple[str, str]
 _DOUBT = 1.5
 # Sketches kept in memory, half a megabyte each.
 _LOADED = 128
-
-
-@dataclasses.dataclass(frozen=True)
-class PatchLimits:
-    """Limits on the patches to create.
-
-    :param max_ratio: largest patch, of its target's data
-    :param nearest: bases per target
-    """
-
-    max_ratio: float
-    nearest: int
 
 
 class Verdict(typing.NamedTuple):
@@ -74,12 +61,13 @@ class Estimates:
         return self._compare(self._load(base), self._load(target))
 
 
-def judge_estimate(size: int, data_size: int, limits: PatchLimits) -> Verdict:
+def judge_estimate(size: int, data_size: int, max_ratio: float) -> Verdict:
     """Return whether a patch is worth creating, by its estimated size.
 
     :param data_size: bytes of data of the target
+    :param max_ratio: largest patch, of that
     """
-    limit = int(limits.max_ratio * data_size * _DOUBT)
+    limit = int(max_ratio * data_size * _DOUBT)
     if size <= limit:
         return Verdict(patch_work.ESTIMATED, size, None)
     return Verdict(
@@ -88,10 +76,9 @@ def judge_estimate(size: int, data_size: int, limits: PatchLimits) -> Verdict:
         f' bytes of data ([repository] max_patch_ratio).')
 
 
-def judge_size(size: int, data_size: int, limits: PatchLimits
-               ) -> Verdict | None:
+def judge_size(size: int, data_size: int, max_ratio: float) -> Verdict | None:
     """Return why a patch is not worth keeping; None if it is."""
-    limit = int(limits.max_ratio * data_size)
+    limit = int(max_ratio * data_size)
     if size <= limit:
         return None
     return Verdict(

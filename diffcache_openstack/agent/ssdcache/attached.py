@@ -14,8 +14,9 @@
 import collections.abc
 
 from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 
 States = collections.abc.Mapping[str, engines.State]
 
@@ -42,6 +43,6 @@ def known(store: volume_settings.SettingsStore, states: States
           ) -> dict[str, volume_settings.VolumeSettings]:
     """Return what the attached volumes want."""
     kept = store.wanted()
-    return {name: as_it_is(state) if state.state == engines.HELD
+    return {name: as_it_is(state) if state.state == choices.HELD
             else store.settled(name, kept.get(name) or as_it_is(state))
             for name, state in states.items()}

@@ -30,13 +30,14 @@ from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.agent.ssdcache import wear_budget
 from diffcache_openstack.agent.ssdcache import write_back
+from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.cached_volumes import origins
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from diffcache_openstack.objects import volume_specs
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import hot_blocks
-from diffcache_openstack.ssdcache import origins
-from diffcache_openstack.ssdcache import write_back_notes
+from diffcache_openstack.ssdcache import engines
 
 LOG = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class CachedVolumes:
         """
         return self._sizes.requested(name)
 
-    def hot(self, name: str) -> list[engines.Run]:
+    def hot(self, name: str) -> list[hot_blocks.Run]:
         """Return the blocks that would stay in the cache the longest.
 
         :raises NotFound: it is not attached
@@ -340,8 +341,8 @@ class CachedVolumes:
     def _give_back(self, name: str) -> None:
         state = self._engine.volumes().get(name)
         wanted = self._store.wanted().get(name)
-        if state is not None and state.state != engines.HELD \
-                and wanted is not None:
+        if state is not None and state.state != choices.HELD \
+                and wanted is not None and not self._store.holds.is_held(name):
             mode = self._store.changed(name, wanted).mode
             if mode != state.mode:
                 self._write_back.set_mode(name, mode)
@@ -350,12 +351,14 @@ class CachedVolumes:
         self._changed()
 
     def give_back_unused(self) -> None:
-        """Give volumes back whose servers were checked and did not leave.
+        """Give volumes back whose servers did not leave, or holds lapsed.
 
         To be called again and again.
 
         :raises RetryableError: the cache cannot be reached
         """
+        for name in self._store.holds.names():
+            self._return(name)
         for name in self._store.leaves():
             try:
                 self._give_back_unused(name)
@@ -373,6 +376,84 @@ class CachedVolumes:
                     and not leave.lasts(time.time()) \
                     and not self._write_back.is_draining(name):
                 self._give_back(name)
+
+    def hold(self, name: str, hold_id: str, lease: float, seconds: float
+             ) -> None:
+        """Keep a volume out of write-back while Cinder reads it.
+
+        Its dirty blocks are written back, and it stays so until all of its
+        holds have ended or lapsed, also over restarts of the agent. One that
+        is attached meanwhile begins so.
+
+        :param hold_id: of the operation; one that is repeated lasts longer
+        :param lease: seconds for which it lasts
+        :param seconds: to wait; writing back continues after that
+        :raises Busy: it takes longer; or too many operations hold it
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: what the volume lacks cannot be written back
+        """
+        with self._alone.of(name):
+            self._store.holds.begin(name, hold_id, lease)
+            done = self._write_back.begin_hold(
+                name, self._engine.volumes().get(name))
+        if done is not None:
+            self._write_back.wait(name, done, seconds)
+
+    def renew_hold(self, name: str, hold_id: str, lease: float) -> None:
+        """Have a hold last longer.
+
+        :raises NotFound: it has lapsed
+        """
+        self._store.holds.renew(name, hold_id, lease)
+
+    def end_hold(self, name: str, hold_id: str) -> None:
+        """End a hold; a volume that nothing else holds returns to its mode.
+
+        :raises NotFound: it has lapsed before
+        """
+        self._store.holds.end(name, hold_id)
+        self._return(name)
+
+    def queue(self, name: str, seconds: float) -> None:
+        """Have a volume's writes wait for some time, or until they go on.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        """
+        attached.find(self._engine.volumes(), name)
+        self._engine.queue(name, seconds)
+
+    def end_queue(self, name: str) -> None:
+        """Have a volume's writes go on.
+
+        :raises NotFound: it is not attached, or they have gone on before
+        :raises RetryableError: the cache cannot be reached
+        """
+        attached.find(self._engine.volumes(), name)
+        if not self._engine.end_queue(name):
+            raise exceptions.NotFound(
+                f'The writes of volume {name} waited for as long as they may,'
+                f' and have gone on since.')
+
+    def _return(self, name: str) -> None:
+        """Return a volume to its mode, if nothing keeps it out of that.
+
+        What fails is repeated by :meth:`give_back_unused`.
+        """
+        try:
+            self._return_unheld(name)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Volume %s does not return to its mode yet: %s',
+                        name, error)
+
+    def _return_unheld(self, name: str) -> None:
+        with self._alone.of(name):
+            if self._store.holds.is_held(name) \
+                    or self._write_back.is_draining(name):
+                return
+            if name not in self._store.leaves():
+                self._give_back(name)
+            self._store.holds.forget(name)
 
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
@@ -500,7 +581,15 @@ class CachedVolumes:
         """Have an attached volume cached in another way.
 
         :param keep: keeps why, once the cache does so
+        :raises Conflict: it cannot be in write-back
         """
+        if wanted.mode == volume_specs.WRITE_BACK and not wanted.holdable:
+            raise exceptions.Conflict(
+                f'Volume {name} cannot be in write-back: Cinder would not'
+                f' have its host write back what it lacks before a snapshot.'
+                f' Set volume_driver ='
+                f' diffcache_openstack.cinder.driver.load for its backend, and'
+                f' attach it again.')
         wanted = self._store.allowed(name, wanted)
         known = self._known(states)
         before, known[name] = known[name], wanted

@@ -19,7 +19,7 @@ from diffcache_openstack.agent.ssdcache import partition_limits
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)

@@ -14,7 +14,7 @@
 from diffcache_openstack import _native
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.ssdcache import departures
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 
 # States in which what hits does not depend on what is requested.
 _OK = 'ok'

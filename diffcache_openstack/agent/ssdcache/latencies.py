@@ -15,7 +15,7 @@ import collections.abc
 import statistics
 import typing
 
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 
 # Reads of an epoch that hit, and that miss, for means of its own.
 LEAST_REQUESTS = 50

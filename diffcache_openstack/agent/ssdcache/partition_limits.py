@@ -17,7 +17,7 @@ import time
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 
 LOG = logging.getLogger(__name__)
 

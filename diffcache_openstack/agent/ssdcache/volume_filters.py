@@ -15,7 +15,7 @@ import collections.abc
 
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import wear_budget
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 
 # Bytes in sequence and admission, as of an attachment.
 _Settings = tuple[int, int | None]

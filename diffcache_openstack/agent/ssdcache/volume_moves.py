@@ -26,12 +26,12 @@ import time
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_volumes_api
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import hot_blocks
+from diffcache_openstack.ssdcache import engines
 
 LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RemoteUse(typing.NamedTuple):
     """
 
     epoch: engines.Epoch | None
-    hot: list[engines.Run]
+    hot: list[hot_blocks.Run]
 
 
 class Moves:
@@ -78,7 +78,7 @@ class Moves:
         self._expected: dict[str, RemoteUse] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         self._warmed = 0
-        self._wanted: queue.SimpleQueue[tuple[str, list[engines.Run]] | None
+        self._wanted: queue.SimpleQueue[tuple[str, list[hot_blocks.Run]] | None
                                         ] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True,
@@ -134,7 +134,7 @@ class Moves:
         with self._lock:
             return self._expected.pop(name, None)
 
-    def warm(self, name: str, hot: list[engines.Run]) -> None:
+    def warm(self, name: str, hot: list[hot_blocks.Run]) -> None:
         """Have blocks of a volume cached, after those of others."""
         if hot and self._rate:
             self._wanted.put((name, hot))
@@ -157,7 +157,7 @@ class Moves:
                 LOG.exception('Could not warm the SSD cache of volume %s',
                               name)
 
-    def _warm(self, name: str, hot: list[engines.Run]) -> int:
+    def _warm(self, name: str, hot: list[hot_blocks.Run]) -> int:
         """Cache blocks while there is room, and return how many."""
         blocks = 0
         for part in hot_blocks.divided(hot, _PART):

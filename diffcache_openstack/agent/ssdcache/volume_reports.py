@@ -16,11 +16,11 @@ import re
 import typing
 
 from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.cached_volumes import hot_blocks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import volume_cache
-from diffcache_openstack.ssdcache import hot_blocks
 
 
 class CacheReport(typing.NamedTuple):

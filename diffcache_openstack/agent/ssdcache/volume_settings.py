@@ -18,12 +18,12 @@ import pathlib
 import threading
 import typing
 
+from diffcache_openstack.agent.ssdcache import volume_holds
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_cache
 from diffcache_openstack.objects import volume_specs
-from diffcache_openstack.ssdcache import server
-from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
 
@@ -51,6 +51,8 @@ class VolumeSettings:
         host's option
     :ivar attachment: ID of its attachment, which a hard reboot leaves as it
         is; none if it is unknown
+    :ivar holdable: whether Cinder holds it before it reads it; without that
+        it is not cached in write-back
     """
 
     origin: str
@@ -63,6 +65,7 @@ class VolumeSettings:
     sla: str | None = None
     admission: int | None = None
     attachment: str | None = None
+    holdable: bool = True
 
     @property
     def is_written_elsewhere(self) -> bool:
@@ -78,9 +81,9 @@ class VolumeSettings:
         return self.min, self.max, self.weight
 
     @property
-    def target(self) -> sizing.Target | None:
+    def target(self) -> choices.Target | None:
         """What it is to reach."""
-        return None if self.sla is None else sizing.parse_target(self.sla)
+        return None if self.sla is None else choices.parse_target(self.sla)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,11 +210,12 @@ def parse(document: dict[str, typing.Any]) -> VolumeSettings:
         'origin': str, 'mode': str, 'min': int, 'max': (int, _NONE),
         'weight': _NUMBER, 'sequential': (int, _NONE),
         'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE),
-        'admission': (int, _NONE), 'attachment': (str, _NONE)})
-    if not document.get('origin') or document.get('mode') not in server.MODES:
+        'admission': (int, _NONE), 'attachment': (str, _NONE),
+        'holdable': bool})
+    if not document.get('origin') or document.get('mode') not in choices.MODES:
         raise exceptions.InvalidInput(
             f'A volume in the SSD cache has an origin, and a mode of'
-            f' {", ".join(server.MODES)}.')
+            f' {", ".join(choices.MODES)}.')
     return VolumeSettings(**document)
 
 
@@ -222,29 +226,30 @@ def _check(document: dict[str, typing.Any], kinds: dict[str, typing.Any]
     :raises InvalidInput: the message names the field
     """
     for key, value in document.items():
-        if key not in kinds or isinstance(value, bool) \
-                or not isinstance(value, kinds[key]):
+        if key not in kinds or not isinstance(value, kinds[key]) \
+                or isinstance(value, bool) and kinds[key] is not bool:
             raise exceptions.InvalidInput(
                 f'A volume in the SSD cache has no {key!r} that is'
                 f' {str(value)[:100]!r}.')
-        if isinstance(value, _NUMBER) and not 0 <= value <= server.MAX_BYTES:
+        if isinstance(value, _NUMBER) and not 0 <= value <= choices.MAX_BYTES:
             raise exceptions.InvalidInput(f'{key} {value} is out of range.')
     for key in ('weight', 'priority'):
         if document.get(key) == 0:
             raise exceptions.InvalidInput(f'{key} has to be above 0.')
     admission = document.get('admission')
-    if admission is not None and not 1 <= admission <= server.MAX_ADMISSION:
+    if admission is not None and not 1 <= admission <= choices.MAX_ADMISSION:
         raise exceptions.InvalidInput(
             f'admission {admission} is not from 1 to'
-            f' {server.MAX_ADMISSION}.')
+            f' {choices.MAX_ADMISSION}.')
     if document.get('sla') is not None:
-        sizing.parse_target(document['sla'])
+        choices.parse_target(document['sla'])
 
 
 class SettingsStore:
     """Keeps what volumes want over restarts of the agent.
 
     :param path: file of what types say; settings are in one beside it
+    :ivar holds: of operations of Cinder
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -252,6 +257,8 @@ class SettingsStore:
         self._overrides_path = path.with_name(f'{path.stem}_overrides.json')
         self._types_path = path.with_name(f'{path.stem}_types.json')
         self._leaves_path = path.with_name(f'{path.stem}_leaves.json')
+        self.holds = volume_holds.Holds(
+            path.with_name(f'{path.stem}_holds.json'))
         # Of changes of the files.
         self._lock = threading.Lock()
 
@@ -268,8 +275,9 @@ class SettingsStore:
         return settled(wanted, self.of_type(name), self.overrides(name))
 
     def allowed(self, name: str, wanted: VolumeSettings) -> VolumeSettings:
-        """Return settings without write-back, if the server may leave."""
-        if wanted.mode == volume_specs.WRITE_BACK and name in self.leaves():
+        """Return settings without write-back, if it has to be left for now."""
+        if wanted.mode == volume_specs.WRITE_BACK \
+                and (name in self.leaves() or self.holds.is_held(name)):
             return dataclasses.replace(wanted,
                                        mode=volume_specs.WRITE_THROUGH)
         return wanted

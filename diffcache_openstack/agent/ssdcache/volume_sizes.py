@@ -22,7 +22,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.agent.ssdcache import latencies
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from diffcache_openstack.ssdcache import epochs
 from diffcache_openstack.ssdcache.sizing import base as sizing
 from diffcache_openstack.ssdcache.sizing import rules as sizing_rules
@@ -32,7 +32,7 @@ HISTORY = 30
 # Steps of curves that are shown, at most.
 STEPS = 200
 _NO_CURVE = _native.HitCurve(0, 0, [])
-_STATIC, _LATENCY, _SLA, _PRIORITY = 'static', 'latency', 'sla', 'priority'
+_STATIC, _LATENCY, _PRIORITY = 'static', 'latency', 'priority'
 
 _Wanted = collections.abc.Mapping[str, volume_settings.VolumeSettings]
 _Limits = collections.abc.Mapping[str, int]
@@ -68,9 +68,7 @@ class Sizes:
         self.saved_us: dict[str, float] = {}
         self._decisions: collections.deque[dict[str, typing.Any]] = \
             collections.deque(maxlen=HISTORY)
-        # Without targets these two are the same.
-        self._policy = sizing.load(
-            _SLA if rules.policy == _LATENCY else rules.policy)
+        self._policy = sizing.load(rules.policy)
         self._sizer: epochs.Sizer | None = None
         self._latencies = latencies.Latencies()
         self._cache: sizing.Cache | None = None

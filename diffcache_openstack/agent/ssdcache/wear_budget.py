@@ -18,7 +18,7 @@ import time
 import typing
 
 from diffcache_openstack.common import files
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from diffcache_openstack.ssdcache import wear
 
 LOG = logging.getLogger(__name__)

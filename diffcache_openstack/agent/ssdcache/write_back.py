@@ -19,10 +19,11 @@ import threading
 
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import write_back_notes
+from diffcache_openstack.ssdcache import engines
 
 LOG = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class WriteBack:
         if self.is_draining(name):
             self.wait(name, self._drains[name], _PATIENCE_S)
         self._drains.pop(name, None)
-        if state.state == engines.HELD and state.dirty:
+        if state.state == choices.HELD and state.dirty:
             raise engines.VolumeRefused(
                 f'Volume {name} has {state.dirty} blocks in the SSD cache that'
                 f' its storage lacks, and is held since this host was started.'
@@ -151,7 +152,7 @@ class WriteBack:
         state = states.get(name)
         if state is None:
             self._check_lost(name)
-        elif state.state == engines.HELD and state.dirty:
+        elif state.state == choices.HELD and state.dirty:
             _check_same(name, state.dirty, wanted, before)
             self._engine.recover(name, wanted.origin)
             LOG.info('Wrote %d blocks of volume %s back, which it lacked when'
@@ -182,13 +183,34 @@ class WriteBack:
                       ' blocks that it lacks there are lost with the device of'
                       ' the SSD cache', name)
             self._end(name)
-        if state is None or state.state != engines.HELD:
+        if state is None or state.state != choices.HELD:
             return False
         LOG.error('Volume %s is used on another host since this one ended: %d'
                   ' blocks that it lacks there are lost', name, state.dirty)
         self._engine.discard(name)
         self._end(name)
         return True
+
+    def begin_hold(self, name: str, state: engines.State | None
+                   ) -> concurrent.futures.Future[None] | None:
+        """Begin to write back what a volume lacks that is read elsewhere.
+
+        :param state: None if it is not attached
+        :returns: its end; None if the volume lacks nothing
+        :raises VolumeRefused: what it lacks cannot be written back
+        """
+        if state is None:
+            self._check_lost(name)
+            return None
+        if state.state == choices.HELD and state.dirty:
+            raise engines.VolumeRefused(
+                f'Volume {name} has {state.dirty} blocks in the SSD cache that'
+                f' its storage lacks, and is held since this host was started.'
+                f' Start its server, which has them written back, and repeat'
+                f' this.')
+        if state.mode != volume_specs.WRITE_BACK and not state.dirty:
+            return None
+        return self.begin_drain(name)
 
     def begin_drain(self, name: str) -> concurrent.futures.Future[None]:
         """Begin to write a volume's dirty blocks back, and leave write-back.

@@ -11,14 +11,15 @@
 #    under the License.
 """Borrowed files: images that another service of this host keeps, as Nova.
 
-A base image of Nova has the content of a template, and takes no space of the
+A base image of Nova has the content of an image, and takes no space of the
 cache. It is served to peers and is the base of patches for as long as Nova
 keeps it. Its owner may change or remove it at any time, so nothing that is
 read from it is used unverified, and this module never writes to it.
 
-Inode, size and times of each file are recorded. After a restart a file that
-has all of them unchanged is used again; one with other times is verified
-first, and any other one is forgotten.
+The identity of each file is recorded; see :mod:`.identities`. After a restart
+a file that has it unchanged is used again; one that was changed is verified
+first, and any other one is forgotten. A file that was read, and found right,
+is copied without being read again as long as its identity stays.
 """
 
 import collections
@@ -31,10 +32,11 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.common import directories
+from diffcache_openstack.agent.state import identities
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.runtime import directories
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class Borrowed(typing.Protocol):
     """Files of other services that this host may read."""
 
     def keys(self) -> frozenset[views.Key]:
-        """Return the templates that they have the content of."""
+        """Return the images that they have the content of."""
 
     def lease(self, key: views.Key
               ) -> contextlib.AbstractContextManager[pathlib.Path]:
@@ -86,10 +88,10 @@ class Borrowed(typing.Protocol):
         """Close the files that their owner removed; return if there were."""
 
     def sizes(self) -> dict[views.Key, int]:
-        """Return the templates, with the bytes that the files take."""
+        """Return the images, with the bytes that the files take."""
 
     def paths(self) -> dict[views.Key, pathlib.Path]:
-        """Return the templates, with the paths of the files."""
+        """Return the images, with the paths of the files."""
 
     def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
         """Note a file that was just written, verified, for another service.
@@ -97,12 +99,15 @@ class Borrowed(typing.Protocol):
         It may be borrowed without reading it again.
         """
 
+    def is_sound(self, key: views.Key) -> bool:
+        """Return whether a file is as it was when it was read and right."""
+
 
 class NothingBorrowed:
     """A host that borrows no files; see :class:`Borrowed`."""
 
     def keys(self) -> frozenset[views.Key]:
-        """Return no template."""
+        """Return no image."""
         return frozenset()
 
     def lease(self, key: views.Key
@@ -121,52 +126,36 @@ class NothingBorrowed:
         return False
 
     def sizes(self) -> dict[views.Key, int]:
-        """Return no template."""
+        """Return no image."""
         return {}
 
     def paths(self) -> dict[views.Key, pathlib.Path]:
-        """Return no template."""
+        """Return no image."""
         return {}
 
     def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
         """Do nothing."""
 
-
-class Mark(typing.NamedTuple):
-    """What identifies an unchanged file.
-
-    Devices are left out: their numbers may change when the host is restarted.
-    """
-
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-    @classmethod
-    def of(cls, fd: int) -> 'Mark':
-        """Return the mark of an open file."""
-        found = os.fstat(fd)
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns,
-                   found.st_ctime_ns)
-
-    def is_same_file(self, other: 'Mark') -> bool:
-        """Return whether only the times differ, at most."""
-        return self[:2] == other[:2]
+    def is_sound(self, key: views.Key) -> bool:
+        """Return that there is none."""
+        return False
 
 
 @dataclasses.dataclass
 class _File:
     """A file that is borrowed.
 
-    :param mark: of its content when that was last known to be right
+    :param identity: when its content was last known to be right, or to be what
+        this agent had written
+    :param sound: identity of the last reading; None before the first one
     :param verified_at: monotonic time of the last verification after it was
         borrowed; None before the first one
     """
 
     path: pathlib.Path
     fd: int
-    mark: Mark
+    identity: identities.Identity
+    sound: identities.Identity | None = None
     verified_at: float | None = None
 
     @property
@@ -204,24 +193,21 @@ class BorrowedFiles:
     # -- looking
 
     def keys(self) -> frozenset[views.Key]:
-        """Return the templates that the files have the content of."""
+        """Return the images that the files have the content of."""
         with self._lock:
             return frozenset(self._files)
 
     def sizes(self) -> dict[views.Key, int]:
-        """See :meth:`Borrowed.sizes`."""
         with self._lock:
             return {key: os.fstat(file.fd).st_blocks * _BLOCK
                     for key, file in self._files.items()}
 
     def paths(self) -> dict[views.Key, pathlib.Path]:
-        """See :meth:`Borrowed.paths`."""
         with self._lock:
             return {key: file.path for key, file in self._files.items()}
 
     @contextlib.contextmanager
     def lease(self, key: views.Key) -> typing.Iterator[pathlib.Path]:
-        """See :meth:`Borrowed.lease`."""
         with self._lock:
             file = self._files.get(key)
             if file is None:
@@ -240,9 +226,9 @@ class BorrowedFiles:
         :returns: those with other times, to be verified
         """
         doubtful = {}
-        for key, path, mark in self._recorded():
+        for key, path, identity in self._recorded():
             try:
-                unchanged = self._resume(key, path, mark)
+                unchanged = self._resume(key, path, identity)
             except (exceptions.DiffCacheError, OSError) as error:
                 LOG.info('No longer using %s as %s: %s', path, key, error)
                 continue
@@ -250,12 +236,14 @@ class BorrowedFiles:
                 doubtful[key] = path
         return doubtful
 
-    def _recorded(self) -> list[tuple[views.Key, pathlib.Path, Mark]]:
+    def _recorded(self) -> list[tuple[views.Key, pathlib.Path,
+                                      identities.Identity]]:
         """Return the files of the last run; none if the list is unreadable."""
         document = files.read_json(self._record)
         try:
-            return [(views.Key(views.TEMPLATES, content_id),
-                     pathlib.Path(path), Mark(*map(int, values)))
+            return [(views.Key(views.IMAGES, content_id),
+                     pathlib.Path(path),
+                     identities.Identity(*map(int, values)))
                     for content_id, path, *values
                     in (document or {}).get('files', ())]
         except (AttributeError, TypeError, ValueError) as error:
@@ -263,26 +251,32 @@ class BorrowedFiles:
                         self._record, error)
             return []
 
-    def _resume(self, key: views.Key, path: pathlib.Path, mark: Mark) -> bool:
+    def _resume(self, key: views.Key, path: pathlib.Path,
+                identity: identities.Identity) -> bool:
         """Use a file of the last run; return whether it has not changed."""
         fd = self._open_file(path)
         with _closed_on_error(fd):
-            found = Mark.of(fd)
-            if not found.is_same_file(mark):
+            found = identities.Identity.of(fd)
+            if not found.is_same_file(identity):
                 raise exceptions.IntegrityError('it is another file now')
-            if found == mark:
-                self._admit(key, _File(path, fd, mark))
+            if found == identity:
+                self._admit(key, _File(path, fd, identity))
                 return True
         os.close(fd)
         return False
 
     def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
-        """See :meth:`Borrowed.note_delivered`."""
         with self._lock:
             self._delivered[status.st_dev, status.st_ino] = (
                 key, status.st_size)
             if len(self._delivered) > _MOST_DELIVERED:
                 self._delivered.popitem(last=False)
+
+    def is_sound(self, key: views.Key) -> bool:
+        with self._lock:
+            file = self._files.get(key)
+            return file is not None and file.sound is not None \
+                and file.sound == identities.Identity.of(file.fd)
 
     def add_delivered(self, key: views.Key, path: pathlib.Path) -> bool:
         """Borrow a file that was just delivered, unless it is already.
@@ -299,11 +293,12 @@ class BorrowedFiles:
                 noted = self._delivered.pop((found.st_dev, found.st_ino),
                                             None)
             if known is not None and known.path == path \
-                    and known.mark.is_same_file(Mark.of(fd)):
+                    and known.identity.is_same_file(
+                        identities.Identity.of(fd)):
                 os.close(fd)
                 return True
             if noted == (key, found.st_size):
-                self._admit(key, _File(path, fd, Mark.of(fd)))
+                self._admit(key, _File(path, fd, identities.Identity.of(fd)))
                 return True
         os.close(fd)
         return False
@@ -316,9 +311,9 @@ class BorrowedFiles:
         """
         fd = self._open_file(path)
         with _closed_on_error(fd):
-            mark = Mark.of(fd)
+            found, before = identities.Identity.of(fd), identities.settle(fd)
             self._verify(key, directories.descriptor_path(fd))
-            self._admit(key, _File(path, fd, mark, time.monotonic()))
+            self._admit(key, _File(path, fd, found, before, time.monotonic()))
 
     def _admit(self, key: views.Key, file: _File) -> None:
         with self._lock:
@@ -336,7 +331,6 @@ class BorrowedFiles:
         LOG.info('Using %s as %s', file.path, key)
 
     def drop(self, key: views.Key, reason: str) -> None:
-        """See :meth:`Borrowed.drop`."""
         with self._lock:
             file = self._files.pop(key, None)
             if file is None:
@@ -347,7 +341,6 @@ class BorrowedFiles:
             self._save()
 
     def drop_removed(self) -> bool:
-        """See :meth:`Borrowed.drop_removed`."""
         with self._lock:
             removed = [key for key, file in self._files.items()
                        if file.is_removed]
@@ -382,25 +375,27 @@ class BorrowedFiles:
             if file.is_removed:
                 return None if self._plane.readers(*key) \
                     else 'its owner removed it'
-            found = Mark.of(file.fd)
-        if not found.is_same_file(file.mark):
+            found = identities.Identity.of(file.fd)
+        if not found.is_same_file(file.identity):
             return 'its size has changed'
-        if found == file.mark or (
+        if found == file.identity or (
                 file.verified_at is not None
                 and time.monotonic() - file.verified_at < REVERIFY_SECONDS):
             return None
         return self._reverify(key, file, found)
 
-    def _reverify(self, key: views.Key, file: _File, found: Mark
+    def _reverify(self, key: views.Key, file: _File, found: identities.Identity
                   ) -> str | None:
         """Read a file whose times changed; return what is wrong with it."""
         try:
             with self.lease(key) as path:
+                before = identities.settle(file.fd)
                 self._verify(key, path)
         except (exceptions.DiffCacheError, OSError) as error:
             return f'its content has changed: {error}'
         with self._lock:
-            file.mark, file.verified_at = found, time.monotonic()
+            file.identity, file.sound = found, before
+            file.verified_at = time.monotonic()
             self._save()
         return None
 
@@ -414,7 +409,7 @@ class BorrowedFiles:
     def _save(self) -> None:
         try:
             files.write_json(self._record, {'files': [
-                [key.id, str(file.path), *file.mark]
+                [key.id, str(file.path), *file.identity]
                 for key, file in sorted(self._files.items())]})
         except (OSError, exceptions.NoSpace) as error:
             LOG.warning('Could not store the list of borrowed files in %s,'

@@ -19,14 +19,14 @@ import threading
 import time
 
 from diffcache_openstack.agent.state import map_file
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import site_map as maps
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class SiteMap:
         self._listeners: list[collections.abc.Callable[[], object]] = []
         self._view = self._known = views.SiteView()
         # Images that the conductor does not know yet, until a time.
-        self._early: dict[str, tuple[views.TemplateRef, float]] = {}
+        self._early: dict[str, tuple[views.ImageRef, float]] = {}
         self.reachable = False
         # None before the first map, and after a change that went wrong: the
         # view stays in use.
@@ -77,9 +77,9 @@ class SiteMap:
             LOG.info('Using the stored site map, generation %d',
                      self._view.generation)
 
-    def _is_trusted(self, template: objects.Template) -> bool:
+    def _is_trusted(self, image: objects.Image) -> bool:
         try:
-            self._records.check(template)
+            self._records.check(image)
         except exceptions.Forbidden as error:
             LOG.warning('Ignoring an image of site map: %s', error)
             return False
@@ -133,7 +133,7 @@ class SiteMap:
         for listener in self._listeners:
             listener()
 
-    def add_early(self, template: objects.Template) -> bool:
+    def add_early(self, image: objects.Image) -> bool:
         """Add an image that the conductor will know soon.
 
         It is part of the map until the conductor's map has it; of one that
@@ -141,9 +141,9 @@ class SiteMap:
 
         :returns: False if no repository vouches for it
         """
-        if template.status != views.ACTIVE or not self._is_trusted(template):
+        if image.status != views.ACTIVE or not self._is_trusted(image):
             return False
-        ref = maps.to_template(template)
+        ref = maps.to_image(image)
         with self._lock:
             self._early[ref.id] = ref, time.monotonic() + _EARLY_SECONDS
             self._show(self._known)
@@ -164,7 +164,7 @@ class SiteMap:
         self._known = known
         early = tuple(ref for ref, _until in self._early.values())
         self._view = known if not early else dataclasses.replace(
-            known, templates=(*known.templates, *early))
+            known, images=(*known.images, *early))
 
     def subscribe(self, listener: collections.abc.Callable[[], object]
                   ) -> None:
@@ -191,13 +191,13 @@ class SiteMap:
             for listener in self._listeners:
                 listener()
 
-    def find(self, template_id: str) -> views.TemplateRef:
-        """Return a template that may be served.
+    def find(self, image_id: str) -> views.ImageRef:
+        """Return an image that may be served.
 
         :raises NotFound: the catalogue has none, or it was withdrawn
         """
         try:
-            return self._view.template(template_id)
+            return self._view.image(image_id)
         except exceptions.NotFound:
             if not self.reachable:
                 raise
@@ -207,5 +207,5 @@ class SiteMap:
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not fetch the site map to look up image'
                             ' %s (still using generation %d): %s',
-                            template_id, self._view.generation, error)
-        return self._view.template(template_id)
+                            image_id, self._view.generation, error)
+        return self._view.image(image_id)

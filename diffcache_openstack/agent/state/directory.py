@@ -26,10 +26,11 @@ from diffcache_openstack.common import permissions
 LOG = logging.getLogger(__name__)
 
 # What the agent stores. Other services may have files of their own beside.
-_DIRECTORIES = ('files', 'objects', 'outputs', 'requests', 'versions')
+_DIRECTORIES = ('damaged', 'deliveries', 'files', 'objects', 'outputs',
+                'requests', 'versions')
 _REPOSITORY = ('images', 'patches', 'sketches')
 _FILES = ('borrowed.json', 'lock', 'plan.json', 'revoked_keys.json',
-          'site_map.json', 'site_map.json.changes', 'usage.json')
+          'seals.json', 'site_map.json', 'site_map.json.changes', 'usage.json')
 # Nova and Glance reach the socket, which is in the directory by default.
 _TRAVERSED = 0o711
 

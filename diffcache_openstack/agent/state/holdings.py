@@ -11,19 +11,21 @@
 #    under the License.
 """What this host holds: files, their accounting, and who is using them.
 
-The filesystem is the only truth. Under the root lie ``templates/<id>``,
+The filesystem is the only truth. Under the root lie ``images/<id>``,
 ``patches/<id>``, ``manifests/<id>`` and ``recipes/<id>``, the layout that the
-data plane serves; a file appears there by rename once it is whole. Nothing
-else is recorded, so there is nothing that a crash could make inconsistent:
-what a start finds is what is held. Hidden files there are transfers that were
-cut off and may be resumed.
+data plane serves; a file appears there by rename once it is whole. What a
+start finds is what is held; without its seal it is read before it is used.
+Hidden files there are transfers that were cut off and may be resumed.
 
-Templates and patches count against the capacity with the bytes they take on
-disk; manifests (1/2000 of their template), recipes (which have a limit of
+Images and patches count against the capacity with the bytes they take on
+disk; manifests (1/2000 of their image), recipes (which have a limit of
 their own) and the staging area do not.
 
 What other services of the host keep, and this host borrows, is read here like
-what is held; see :mod:`.borrowed`. It is neither counted nor deleted.
+what is held; see :mod:`.borrowed_files`. It is neither counted nor deleted.
+
+An object is sealed when it arrives; see :mod:`.seals`. What has its seal is
+delivered without being read.
 
 The usage count of the paper's section III-B is the sum of local leases and
 of the data plane's open transfers to peers: what has either is never
@@ -34,6 +36,7 @@ import collections
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import logging
 import os
 import pathlib
@@ -44,9 +47,12 @@ import time
 import typing
 
 from diffcache_openstack.agent.state import borrowed_files
+from diffcache_openstack.agent.state import identities
+from diffcache_openstack.agent.state import seals
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.runtime import directories
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -87,6 +93,40 @@ class Inspector(typing.Protocol):
         :raises OSError: it cannot be read, which says nothing of it
         """
 
+    def slowly(self, key: views.Key, path: pathlib.Path,
+               manifest: pathlib.Path, pace: 'Pace') -> None:
+        """Do as ``deep``, from the disk, beside the host's other work.
+
+        :raises Exception: what the progress of the pace raised
+        """
+
+
+class Pace(typing.NamedTuple):
+    """How a scrub reads.
+
+    :ivar rate: bytes per second at most
+    :ivar progress: called with bytes done and in all; ends the reading by
+        raising
+    """
+
+    rate: int
+    progress: typing.Callable[[int, int], None]
+
+
+class OpenObject(typing.NamedTuple):
+    """A held object's file, open for reading.
+
+    :ivar is_intact: whether it may be used without reading it first
+    """
+
+    fd: int
+    is_intact: bool
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The path of the open file."""
+        return directories.descriptor_path(self.fd)
+
 
 @dataclasses.dataclass(frozen=True)
 class PlacedObject:
@@ -106,23 +146,28 @@ class Holdings:
     """The objects of one host.
 
     :param root: the data plane's root
-    :param capacity: bytes that templates and patches may take; None for the
+    :param capacity: bytes that images and patches may take; None for the
         repository, which keeps all it is given
     :param inspector: checks objects
     :param readers: open transfers of an object to peers
     :param borrowed: files of other services
+    :param always_read: whether an object is read each time before it is
+        delivered
     """
 
     def __init__(self, root: pathlib.Path, capacity: int | None,
                  inspector: Inspector,
                  readers: typing.Callable[[str, str], int],
                  borrowed: borrowed_files.Borrowed
-                 = borrowed_files.NothingBorrowed()) -> None:
+                 = borrowed_files.NothingBorrowed(),
+                 always_read: bool = False) -> None:
         self.root = root
         self.capacity = capacity
         self.inspector = inspector
         self._readers = readers
         self.borrowed = borrowed
+        self._always_read = always_read
+        self.seals = seals.Seals(root.parent)
         self._lock = threading.RLock()
         self._held: dict[views.Key, int] = {}
         self._leases: collections.Counter = collections.Counter()
@@ -186,7 +231,7 @@ class Holdings:
         return self.root / key.kind / key.id
 
     def manifest(self, content_id: str) -> pathlib.Path:
-        """Return the path of a template's manifest, existing or not."""
+        """Return the path of an image's manifest, existing or not."""
         return self.root / views.MANIFESTS / content_id
 
     def staging(self, name: str) -> pathlib.Path:
@@ -210,6 +255,7 @@ class Holdings:
             if held:
                 self._leases[key] += 1
                 self._last_used[key] = time.time()
+                self.seals.note_use(key)
         if not held:
             with self.borrowed.lease(key) as path:
                 yield path
@@ -219,6 +265,54 @@ class Holdings:
         finally:
             with self._lock:
                 self._leases[key] -= 1
+
+    @contextlib.contextmanager
+    def opened(self, key: views.Key) -> typing.Iterator[OpenObject]:
+        """Use an object that is held, by its open file.
+
+        :raises ObjectMissing: it is not held (any more)
+        """
+        if key not in self:
+            raise exceptions.ObjectMissing(f'This host does not hold {key}.')
+        with self.lease(key) as path:
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError as error:
+                raise exceptions.ObjectMissing(
+                    f'This host no longer holds {key}.') from error
+            try:
+                yield OpenObject(fd, not self._always_read
+                                 and self.seals.is_intact(key, fd))
+            finally:
+                os.close(fd)
+
+    def is_sound(self, key: views.Key) -> bool:
+        """Return whether a borrowed file may be copied without reading it."""
+        return not self._always_read and self.borrowed.is_sound(key)
+
+    def is_intact(self, key: views.Key) -> bool:
+        """Return whether an object is held, and may be used unread."""
+        try:
+            with self.opened(key) as found:
+                return found.is_intact
+        except exceptions.ObjectMissing:
+            return False
+
+    def note_built(self, base: views.Key, path: pathlib.Path) -> None:
+        """Note a file that may share unread blocks with a held base."""
+        if base in self:
+            self.seals.note_delivered(base, path, path.stat().st_ino)
+
+    def save_seals(self) -> None:
+        """Record which objects are known to be right."""
+        self.seals.save(self.path)
+
+    def note_delivered(self, key: views.Key, output: pathlib.Path,
+                       status: os.stat_result) -> None:
+        """Note that a copy of an object was given to another service."""
+        self.borrowed.note_delivered(key, status)
+        if key in self:
+            self.seals.note_delivered(key, output, status.st_ino)
 
     def in_use(self, key: views.Key) -> bool:
         """Return whether the usage count is above zero."""
@@ -312,16 +406,10 @@ class Holdings:
                 self._held[key] for key in self._victims()) >= size
 
     def added(self, key: views.Key) -> None:
-        """Account for an object whose file has just got its name.
-
-        It takes what was set aside for it: a filesystem that shares blocks
-        may show more for minutes, until it has trimmed what it reserved.
-        """
+        """Account for a verified object whose file has just got its name."""
         with self._lock:
-            taken = disk_bytes(self.path(key))
-            self._held[key] = min(
-                taken, max(self._reserved.get(key, [taken])))
-            self._last_used[key] = time.time()
+            self.seals.seal(key, self.path(key))
+            self._account(key)
 
     def room_for_recipe(self, size: int, capacity: int,
                         wanted: typing.Collection[views.Key]) -> bool:
@@ -363,19 +451,49 @@ class Holdings:
 
         :returns: whether it is held or borrowed, and was found sound
         """
+        return self._verified(key, self.inspector.deep)
+
+    def scrub(self, key: views.Key, pace: Pace) -> bool:
+        """Do as :meth:`verify`, slowly.
+
+        :raises Exception: what the progress of the pace raised
+        """
+        return self._verified(key, functools.partial(
+            self.inspector.slowly, pace=pace))
+
+    def _verified(self, key: views.Key, read: typing.Callable) -> bool:
         try:
-            with self.lease(key) as path:
-                self.inspector.deep(key, path, self.manifest(key.id))
+            if self.is_borrowed(key):
+                with self.lease(key) as path:
+                    read(key, path, self.manifest(key.id))
+            else:
+                with self.opened(key) as found:
+                    self.read(key, found, read)
         except exceptions.ObjectMissing:
             return False
         except _DAMAGED as error:
             self.quarantine(key, str(error))
             return False
+        except exceptions.Cancelled:
+            raise
         except (exceptions.DiffCacheError, OSError) as error:
             LOG.error('Could not verify %s, which stays in service: %s', key,
                       error)
             return False
         return True
+
+    def read(self, key: views.Key, found: OpenObject,
+             read: typing.Callable | None = None) -> None:
+        """Read a held object, and seal it if it is right.
+
+        :param read: of the inspector; ``deep`` by default
+        :raises DiffCacheError: as the inspector raises it
+        :raises OSError: as the inspector raises it
+        """
+        began, before = time.time(), identities.settle(found.fd)
+        (read or self.inspector.deep)(key, found.path, self.manifest(key.id))
+        if before is not None and before == identities.Identity.of(found.fd):
+            self.seals.renew(key, before, began)
 
     def quarantine(self, key: views.Key, reason: str) -> None:
         """Stop serving a damaged object at once."""
@@ -385,8 +503,9 @@ class Holdings:
         with self._lock:
             self._held.pop(key, None)
             path = self.path(key)
-            LOG.error('Object %s is damaged and no longer served: %s', key,
-                      reason)
+            outputs = self.seals.condemn(key)
+            LOG.error('Object %s is damaged and no longer served: %s; %s', key,
+                      reason, seals.name_some(outputs))
             aside = self.root / QUARANTINE / f'{key.kind}-{key.id}'
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, aside)
@@ -423,6 +542,7 @@ class Holdings:
         """Keep an object but make it unreadable."""
         with self._lock:
             self._held.pop(key, None)
+            self.seals.drop(key)
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.path(key), self._aside(key))
 
@@ -430,9 +550,19 @@ class Holdings:
         """Make an object readable again that was set aside."""
         with self._lock, contextlib.suppress(FileNotFoundError):
             os.replace(self._aside(key), self.path(key))
-            self.added(key)
+            self._account(key)
 
     # -- inside; the lock is held
+
+    def _account(self, key: views.Key) -> None:
+        """Count an object with what was set aside for it.
+
+        A filesystem that shares blocks may show more for minutes, until it has
+        trimmed what it reserved.
+        """
+        taken = disk_bytes(self.path(key))
+        self._held[key] = min(taken, max(self._reserved.get(key, [taken])))
+        self._last_used[key] = time.time()
 
     def _aside(self, key: views.Key) -> pathlib.Path:
         return self.root / WITHDRAWN / f'{key.kind}-{key.id}'
@@ -470,7 +600,7 @@ class Holdings:
     def _victims(self) -> list[views.Key]:
         """List unwanted and unused objects, least valuable first.
 
-        What was used longest ago is worth least; patches go after templates
+        What was used longest ago is worth least; patches go after images
         of the same age, because they cost less room for what they save.
         """
         unwanted = [key for key in self._held
@@ -482,6 +612,7 @@ class Holdings:
     def _drop(self, key: views.Key, reason: str) -> None:
         LOG.info('Deleting %s: %s', key, reason)
         self._held.pop(key, None)
+        self.seals.drop(key)
         self.path(key).unlink(missing_ok=True)
 
     def _drop_abandoned_parts(self) -> None:

@@ -17,7 +17,7 @@ import threading
 from diffcache_openstack.agent.state import current_map
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import withdrawal
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 # Suspects that wait to be reported; one that is forgotten is found again by
 # the next reader.

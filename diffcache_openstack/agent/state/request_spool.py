@@ -11,6 +11,8 @@
 #    under the License.
 """Records of requests, kept on disk until the conductor has them."""
 
+import collections
+import itertools
 import logging
 import pathlib
 import threading
@@ -33,9 +35,11 @@ class RequestSpool:
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        names = self._names()
         self._lock = threading.Lock()
-        self._next = int(names[-1].split('.')[0]) + 1 if names else 0
+        self._names = collections.deque(sorted(
+            path.name for path in directory.glob('[0-9]*.json')))
+        self._next = int(self._names[-1].split('.')[0]) + 1 \
+            if self._names else 0
 
     def add(self, request: objects.Request) -> None:
         """Store a request's record until the conductor has it.
@@ -58,12 +62,14 @@ class RequestSpool:
             self._next += 1
         # Losing the last requests to a power cut costs the forecast nothing.
         files.write_json(self._directory / name, document, durable=False)
-        names = self._names()
-        for old in names[:-MOST_KEPT]:
-            (self._directory / old).unlink(missing_ok=True)
+        with self._lock:
+            self._names.append(name)
+            too_many = [self._names.popleft()
+                        for _ in range(len(self._names) - MOST_KEPT)]
+        self._remove(too_many)
 
     def __len__(self) -> int:
-        return len(self._names())
+        return len(self._names)
 
     def deliver(self, send: typing.Callable[[list[dict]], None]) -> int:
         """Send all records, oldest first, in batches.
@@ -76,14 +82,17 @@ class RequestSpool:
         :raises Exception: any other error of ``send``; the rest stays
         """
         count = 0
-        while names := self._names()[:BATCH]:
+        while names := self._oldest():
             try:
                 self._send(send, names)
             except exceptions.PermanentError:
                 for name in names:
                     self._send_alone(send, name)
-            for name in names:
-                (self._directory / name).unlink(missing_ok=True)
+            with self._lock:
+                # Meanwhile the oldest may have been dropped.
+                while self._names and self._names[0] <= names[-1]:
+                    self._names.popleft()
+            self._remove(names)
             count += len(names)
         return count
 
@@ -98,6 +107,10 @@ class RequestSpool:
         except exceptions.PermanentError as error:
             LOG.error('Dropping request record %s: %s', name, error)
 
-    def _names(self) -> list[str]:
-        return sorted(path.name
-                      for path in self._directory.glob('[0-9]*.json'))
+    def _oldest(self) -> list[str]:
+        with self._lock:
+            return list(itertools.islice(self._names, BATCH))
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            (self._directory / name).unlink(missing_ok=True)

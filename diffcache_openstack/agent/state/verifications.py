@@ -18,7 +18,7 @@ import threading
 import time
 
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 

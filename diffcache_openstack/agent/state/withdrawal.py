@@ -22,7 +22,7 @@ import typing
 
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -52,14 +52,14 @@ class Withdrawal:
         :returns: whether anything was held of it
         """
         gone = view.withdrawn_contents
-        recipes = {template.form_id for template in view.templates
-                   if template.status != views.ACTIVE} - {
-                       template.form_id for template in view.templates
-                       if template.status == views.ACTIVE}
+        recipes = {image.form_id for image in view.images
+                   if image.status != views.ACTIVE} - {
+                       image.form_id for image in view.images
+                       if image.status == views.ACTIVE}
         for content_id in gone:
-            self._end_lending(views.Key(views.TEMPLATES, content_id))
+            self._end_lending(views.Key(views.IMAGES, content_id))
         found = [key for key in self._held.readable()
-                 if key.kind in (views.TEMPLATES, views.MANIFESTS,
+                 if key.kind in (views.IMAGES, views.MANIFESTS,
                                  views.COMPRESSED)
                  and key.id in gone
                  or key.kind == views.RECIPES and key.id in recipes

@@ -15,7 +15,7 @@ import functools
 import threading
 import typing
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import threads
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.store import arbitration

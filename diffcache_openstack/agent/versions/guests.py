@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import types
 import typing
 from xml.etree import ElementTree
@@ -24,6 +25,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
+from diffcache_openstack.objects import fields
 from diffcache_openstack.versions.disks import disk_files
 
 LOG = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ _AGENT_CHANNEL = "./devices/channel/target[@name='org.qemu.guest_agent.0']"
 # not differ from that of libvirt's own errors.
 _REFUSED = 'unable to execute QEMU agent command'
 _FORMATS = ('raw', 'qcow2')
+_DISKS = "./devices/disk[@device='disk']"
+_UUID = re.compile(fields.UUID_PATTERN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,17 +56,34 @@ class Disk:
 
 
 @dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume of Cinder that a server has.
+
+    :param device: its name in the guest, such as vdb
+    :param alias: the id of its device in QEMU; None while it is stopped
+    :param refused: why it cannot be saved, if so
+    """
+
+    id: str
+    device: str
+    alias: str | None = None
+    refused: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Guest:
     """A server of the hypervisor.
 
     :param monitor: None while it is stopped
     :param agent: None if no agent is connected
+    :param volumes: those of Cinder, which are none of its disks
     """
 
     server_id: str
     disks: tuple[Disk, ...]
     monitor: qemu_monitor.Monitor | None = None
     agent: 'GuestAgent | None' = None
+    volumes: tuple[Volume, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -147,17 +168,18 @@ class Guests:
                 f' {server_id}: {error}') from error
         # Written by libvirt, which escapes what users choose.
         tree = ElementTree.fromstring(text)  # nosec B314
-        disks = tuple(self._disks(tree))
-        if not disks:
+        disks, volumes = tuple(self._disks(tree)), tuple(_volumes(tree))
+        if not disks and not volumes:
             raise exceptions.NotFound(
-                f'Server {server_id} has no disk that is a file of this host:'
-                f' volumes are saved by Cinder, and logical volumes'
-                f' (images_type = lvm) are not saved.')
+                f'Server {server_id} has no disk that is a file of this host,'
+                f' and no volume: neither images in Ceph (images_type = rbd)'
+                f' nor logical volumes (lvm) can be saved yet.')
         if not running:
-            return Guest(server_id, disks)
+            return Guest(server_id, disks, volumes=volumes)
         return Guest(
             server_id, disks, qemu_monitor.Monitor(library, qemu, domain),
-            GuestAgent(library, qemu, domain) if _has_agent(tree) else None)
+            GuestAgent(library, qemu, domain) if _has_agent(tree) else None,
+            volumes)
 
     def check(self, path: pathlib.Path) -> pathlib.Path:
         """Return the real path of a file in the allowed directories.
@@ -173,7 +195,9 @@ class Guests:
         return real
 
     def _disks(self, tree):
-        for element in tree.findall("./devices/disk[@device='disk']"):
+        for element in tree.findall(_DISKS):
+            if _volume_id(element) is not None:
+                continue
             source = element.find('source')
             driver, target = element.find('driver'), element.find('target')
             if element.get('type') != 'file' or source is None \
@@ -205,6 +229,34 @@ class Guests:
         if self._connection is None or not self._connection.isAlive():
             self._connection = library.open(self._uri)
         return self._connection
+
+
+def _volume_id(element: ElementTree.Element) -> str | None:
+    """Return the volume that a disk is: Nova has its ID as the serial."""
+    serial = element.findtext('serial')
+    return serial if serial and _UUID.fullmatch(serial) else None
+
+
+def _volumes(tree: ElementTree.Element) -> typing.Iterator[Volume]:
+    for element in tree.findall(_DISKS):
+        volume_id, target = _volume_id(element), element.find('target')
+        if volume_id is None or target is None:
+            continue
+        alias = element.find('alias')
+        yield Volume(volume_id, target.get('dev', ''),
+                     None if alias is None else alias.get('name'),
+                     _refusal(element))
+
+
+def _refusal(element: ElementTree.Element) -> str | None:
+    """Return why QEMU keeps no moment of a volume, if so."""
+    if element.get('type') == 'vhostuser':
+        return 'its requests bypass QEMU (vhost-user)'
+    if element.find('.//encryption') is not None:
+        return 'it is encrypted'
+    if element.find('shareable') is not None:
+        return 'other servers may write to it (multiattach)'
+    return None
 
 
 def _has_agent(tree):

@@ -26,7 +26,7 @@ from diffcache_openstack.common import exceptions
 LOG = logging.getLogger(__name__)
 
 # Property of an image: the ID of the image that it was made from.
-FAMILY = 'diffcache_base_template'
+FAMILY = 'diffcache_base_image'
 VERSION = 'diffcache_version'
 
 
@@ -67,6 +67,8 @@ class VersionImages:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._glance = glance.Glance(conf)
+        self._most = conf.versions.export_limit
+        self._most_bytes = conf.versions.export_size_limit
 
     def is_there(self, image_id: str) -> bool:
         """Return whether an image can be used.
@@ -87,6 +89,7 @@ class VersionImages:
         :raises ServiceUnavailable: Glance does not answer, or cannot store
             it at present
         :raises PermanentError: Glance refuses
+        :raises QuotaExceeded: the project has as many such images as it may
         """
         image_id = self._create(new)
         if image_id is None:
@@ -103,8 +106,27 @@ class VersionImages:
                  image_id, size)
         return image_id
 
+    def _admit(self, owner):
+        """Refuse what a project has too much of.
+
+        Glance counts what we create as that of our own project.
+        """
+        exported = self._glance.images_with(owner, VERSION)
+        stored = sum(image.get('size') or 0 for image in exported)
+        if 0 <= self._most <= len(exported) or \
+                0 < self._most_bytes <= stored:
+            raise exceptions.QuotaExceeded(
+                f'Project {owner} has {len(exported)} images of versions with'
+                f' {stored} bytes, and may have {self._most} and'
+                f' {self._most_bytes} bytes. Delete some (openstack image'
+                f' delete), or ask your cloud administrator for more'
+                f' ([versions] export_limit and export_size_limit).')
+
     def _create(self, new):
         """Create an image record; return its ID, None if it has a file."""
+        if self.is_there(new.id):
+            return None
+        self._admit(new.owner)
         document = {
             'id': new.id, 'name': new.name, 'owner': new.owner,
             'visibility': 'private', 'disk_format': 'qcow2',
@@ -116,8 +138,7 @@ class VersionImages:
             self._glance.create(document)
             return new.id
         except exceptions.Conflict:
-            if self.is_there(new.id):
-                return None
+            # An upload was cut off.
             self._remove(new.id)
             document['id'] = str(uuid.uuid4())
             self._glance.create(document)

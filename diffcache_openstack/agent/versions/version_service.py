@@ -13,6 +13,7 @@
 
 import collections.abc
 import functools
+import json
 import logging
 import pathlib
 import shutil
@@ -30,7 +31,7 @@ from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.agent.versions import version_images
 from diffcache_openstack.agent.versions import version_tasks
 from diffcache_openstack.agent.versions import version_worker
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
@@ -45,6 +46,7 @@ _HOOKS = (versions.SHUTDOWN, versions.DELETE)
 _AGAIN_SECONDS = 2.0
 # Servers that are saved at a time because Nova waits to end them.
 _HOOK_WORKERS = 4
+_VOLUME_WORKERS = 4
 
 Watch = collections.abc.Callable[[int, int], bool]
 
@@ -57,8 +59,8 @@ class VersionService:
     :ivar base_indexes: counts of those that were checked, see
         :class:`.worker.Worker`
     :param agent: provides base images
+    :ivar name: of this host
     :param conductor: receives reports on tasks
-    :param name: of this host
     """
 
     def __init__(self, conf: cfg.ConfigOpts, agent: base_files.ImageSource,
@@ -66,7 +68,7 @@ class VersionService:
                  ) -> None:
         self._conf = conf
         self._conductor = conductor
-        self._name = name
+        self.name = name
         self._context = contexts.RequestContext.for_service(name)
         # Ends what waits for the conductor, which may be down.
         self._stopping = threading.Event()
@@ -78,13 +80,16 @@ class VersionService:
         worker = version_worker.Worker(
             self.stores,
             guests.Guests(options.libvirt_uri, options.directories), agent,
-            version_images.VersionImages(conf), self._work, options.rate,
-            options.min_rate)
+            version_images.VersionImages(conf), self._work,
+            version_worker.Limits(options.rate, options.min_rate,
+                                  options.scratch_limit))
+        self._volumes = worker.volumes
         self.base_files = worker.base_files
         self.base_indexes = worker.base_indexes
         self.tasks = version_tasks.Tasks(
             state / 'tasks', worker, self._report,
-            version_tasks.Workers(options.workers, hooks=_HOOK_WORKERS))
+            version_tasks.Workers(options.workers, hooks=_HOOK_WORKERS,
+                                  volumes=_VOLUME_WORKERS))
 
     def start(self) -> None:
         """Resume the tasks that the last process left."""
@@ -148,7 +153,7 @@ class VersionService:
         while True:
             try:
                 return threads.call(functools.partial(
-                    self._conductor.begin_local, self._context, self._name,
+                    self._conductor.begin_local, self._context, self.name,
                     new), self._stopping)
             except exceptions.Busy:
                 if time.monotonic() > deadline or not watch(0, 0):
@@ -166,11 +171,52 @@ class VersionService:
                         f' {self._conf.versions.hook_timeout} s.')
         return running.report.error
 
+    def perform_on_volume(self, task_id: str, descriptor: int, watch: Watch
+                          ) -> dict[str, typing.Any]:
+        """Save a volume, or write a backup to it.
+
+        :param task_id: of the task that the conductor has begun
+        :param descriptor: of the volume, open until this returns
+        :param watch: gets the progress; returns False to cancel
+        :returns: what it came to: ``bytes_read``, ``seconds``, and
+            ``bytes_stored`` or ``bytes_written``
+        :raises Forbidden: the conductor has no such task for this host
+        :raises ServiceUnavailable: this process stops, or the task was
+            interrupted by an earlier stop
+        """
+        task = threads.call(functools.partial(
+            self._conductor.take_task, self._context, self.name, task_id),
+            self._stopping)
+        with self._volumes.lent(task.id, descriptor):
+            running = self.tasks.perform_on_volume(task)
+            while not running.ended.wait(1.0):
+                if running.interrupted:
+                    raise exceptions.ServiceUnavailable(
+                        'The agent is stopping.')
+                if not watch(running.report.done, running.report.total):
+                    self.tasks.cancel(task.id)
+        return _outcome(running.report)
+
     def _arbiter_of(self, task_id: str, place: str) -> arbitration.Arbiter:
-        return arbiters.ConductorArbiter(self._conductor, self._name, task_id,
+        return arbiters.ConductorArbiter(self._conductor, self.name, task_id,
                                          place, self._stopping)
 
     def _report(self, report: objects.TaskReport) -> bool:
         return threads.call(functools.partial(
             self._conductor.report_task, self._context, report),
             self._stopping)
+
+
+def _outcome(report: objects.TaskReport) -> dict[str, typing.Any]:
+    """Return what a task on a volume came to.
+
+    :raises DiffCacheError: it failed
+    """
+    if report.state == versions.CANCELLED:
+        raise exceptions.Cancelled(report.error or '')
+    if report.state == versions.FAILED:
+        raise exceptions.PermanentError(report.error or '')
+    if report.saved is None:
+        return json.loads(report.result)
+    return {name: getattr(report.saved, name) for name in (
+        'size', 'bytes_changed', 'bytes_read', 'bytes_stored', 'seconds')}

@@ -116,11 +116,13 @@ class Workers(typing.NamedTuple):
     :ivar tasks: for what the conductor sends
     :ivar per_project: of those, for one project at a time
     :ivar hooks: for what Nova waits for
+    :ivar volumes: for what Cinder waits for
     """
 
     tasks: int = 1
     per_project: int = 1
     hooks: int = 1
+    volumes: int = 1
 
 
 class Tasks:
@@ -145,6 +147,8 @@ class Tasks:
             workers.tasks, workers.per_project, 'versions')
         # Nova waits for these: no task that users start delays them.
         self._hooks = fair_pool.FairPool(workers.hooks, 1, 'version-hooks')
+        self._volumes = fair_pool.FairPool(
+            workers.volumes, workers.volumes, 'version-volumes')
 
     def left(self) -> list[str]:
         """Return the ids of tasks that the last process did not complete."""
@@ -170,7 +174,7 @@ class Tasks:
         for running in list(self._known.values()):
             running.interrupted = True
             running.cancel.set()
-        for pool in (self._pool, self._hooks):
+        for pool in (self._pool, self._hooks, self._volumes):
             pool.shutdown()
 
     def perform(self, task: objects.VersionTask) -> RunningTask:
@@ -180,6 +184,10 @@ class Tasks:
     def perform_hook(self, task: objects.VersionTask) -> RunningTask:
         """Perform a task that Nova waits for, unless it is known."""
         return self._admit(task, self._hooks)
+
+    def perform_on_volume(self, task: objects.VersionTask) -> RunningTask:
+        """Perform a task on a volume that is open, unless it is known."""
+        return self._admit(task, self._volumes)
 
     def _admit(self, task, pool):
         with self._lock:
@@ -222,6 +230,9 @@ class Tasks:
         self._known[task.id] = running
         if running.ended.is_set():
             return
+        if running.task.volume_id is not None:
+            # Its client notices, and begins another one.
+            running.cancelled = True
         if running.cancelled:
             running.cancel.set()
             self._resume(running)

@@ -22,17 +22,21 @@ import typing
 
 from diffcache_openstack.agent.versions import base_files
 from diffcache_openstack.agent.versions import bases
+from diffcache_openstack.agent.versions import guest_volumes
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.agent.versions import version_images
 from diffcache_openstack.agent.versions import version_tasks
+from diffcache_openstack.agent.versions import volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_agent
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import view_cleanup
+from diffcache_openstack.versions.guests import volume_points
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.store import catalogue
@@ -47,24 +51,36 @@ _RETRYABLE = (exceptions.Busy, exceptions.ServiceUnavailable)
 _MAX_RANGES = 1000
 
 
+class Limits(typing.NamedTuple):
+    """Limits of tasks.
+
+    :ivar rate: bytes per second that are read of a disk at most, or None
+    :ivar min_rate: bytes per second that a task may ask for at least
+    :ivar scratch: bytes that a running guest may overwrite of a volume while
+        it is read
+    """
+
+    rate: int | None = None
+    min_rate: int = 1
+    scratch: int = 10 * 1000 ** 3
+
+
 class Worker:
     """Performs tasks.
 
     :ivar base_files: finds base images
+    :ivar volumes: that clients have opened
     :ivar base_indexes: how many indexes of base images, which other hosts
         added, were compared with their images: ``checked`` (they match),
         ``refused`` (they do not), ``unchecked`` (there is no such image)
     :param agent: provides base images
     :param directory: for temporary files of tasks
-    :param rate: bytes per second that are read of a disk at most, or None
-    :param min_rate: bytes per second that a task may ask for at least
     """
 
     def __init__(self, stored: project_stores.ProjectStores,
                  found: guests.Guests, agent: base_files.ImageSource,
                  glance: version_images.VersionImages,
-                 directory: pathlib.Path, rate: int | None,
-                 min_rate: int = 1) -> None:
+                 directory: pathlib.Path, limits: Limits) -> None:
         self._stores = stored
         self._guests = found
         self._glance = glance
@@ -73,14 +89,15 @@ class Worker:
         self.base_files = base_files.BaseFiles(agent, found, self._bases)
         self.base_indexes = collections.Counter(
             checked=0, refused=0, unchecked=0)
-        self._rate = rate
-        self._min_rate = min_rate
+        self.volumes = volumes.OpenVolumes()
+        self._limits = limits
         self._methods: dict[str, version_tasks.Perform] = {
             versions.SAVE: self._save, versions.RESTORE: self._restore,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
             versions.VERIFY: self._verify, versions.REKEY: self._rekey,
-            versions.ACCEPT: self._accept}
+            versions.ACCEPT: self._accept,
+            versions.RESTORE_VOLUME: self._restore_volume}
 
     def perform(self, running: version_tasks.RunningTask) -> None:
         """Perform a task and set the results of its report.
@@ -114,7 +131,8 @@ class Worker:
 
     def _discard_views(self, task) -> None:
         """Remove the views that a save left for another attempt."""
-        if task.kind not in (versions.SAVE, versions.RESTORE):
+        if task.server_id is None or task.kind not in (
+                versions.SAVE, versions.RESTORE):
             return
         try:
             guest = self._guests.find(task.server_id)
@@ -124,7 +142,30 @@ class Worker:
                         task.server_id, error)
 
     def _save(self, running):
-        running.report.saved = self._saved(running)
+        running.report.saved = (
+            self._saved(running) if running.task.volume_id is None
+            else self._backed_up(running))
+
+    def _backed_up(self, running) -> objects.SavedVersion:
+        """Save a volume; a later attempt resumes, or finds what is saved."""
+        task = running.task
+        volume = self.volumes.of(task.id)
+        self._accept(running)
+        store = self._stores.open_for_save(task.project_id, task.id)
+        saved = store.save_volume(
+            volume, volumes.series(task.volume_id), alpha=_alpha(task.alpha),
+            job=self._job(running), token=task.version_id)
+        running.report.store_bytes = store.bytes_stored()
+        return _summary([_disk('volume', saved)], [saved])
+
+    def _restore_volume(self, running):
+        task = running.task
+        [disk] = task.disks
+        written = self._stores.open(task.project_id).write_volume(
+            disk.version, self.volumes.of(task.id), self._job(running))
+        running.report.result = version_tasks.result(
+            bytes_read=written.bytes_read, bytes_written=written.bytes_written,
+            seconds=written.seconds)
 
     def _saved(self, running) -> objects.SavedVersion:
         task = running.task
@@ -132,23 +173,21 @@ class Worker:
         for disk in guest.disks:
             rollback_journal.refuse_unfinished(disk.path)
         _thaw_leftover(running, guest)
+        attached = guest_volumes.chosen(guest, task.volumes)
         self._accept(running)
         store = self._stores.open_for_save(task.project_id, task.id)
-        found = self._save_once(running, store, guest)
+        found = self._save_once(running, store, guest, attached)
         running.report.store_bytes = store.bytes_stored()
-        return objects.SavedVersion(
-            disks=[_disk(disk.device, version)
-                   for disk, version in zip(guest.disks, found)],
-            size=sum(version.size for version in found),
-            bytes_changed=sum(version.blocks_changed for version in found)
-            * store_access.BLOCK_SIZE,
-            bytes_read=sum(version.bytes_read for version in found),
-            bytes_stored=sum(version.bytes_stored for version in found),
-            seconds=sum(version.seconds for version in found),
-            pause_ms=max(version.pause_ms for version in found),
-            quiesced=all(version.quiesced for version in found))
+        saved = [*(_disk(disk.device, version) for disk, version
+                   in zip(guest.disks, found)),
+                 *(_disk(each.device, version, each.id) for each, version
+                   in zip(attached, found[len(guest.disks):]))]
+        # The disk that the server boots from is the first.
+        saved.sort(key=lambda disk: (len(disk.device), disk.device))
+        return _summary(saved, found)
 
-    def _save_once(self, running, store, guest) -> list[catalogue.Version]:
+    def _save_once(self, running, store, guest, attached
+                   ) -> list[catalogue.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
         manifest = self._stores.keeps_manifests(running.task.project_id)
         disks = [dataclasses.replace(self._engine_disk(running, guest, disk),
@@ -156,7 +195,10 @@ class Worker:
                  for disk in guest.disks]
         return store.save(disks, _running_guest(guest),
                           _alpha(running.task.alpha), self._job(running),
-                          token=running.task.id)
+                          token=running.task.id,
+                          volumes=guest_volumes.to_save(
+                              attached, volume_points.Scratch(
+                                  self._directory, self._limits.scratch)))
 
     def _engine_disk(self, running, guest, disk) -> version_store.Disk:
         base_id = None
@@ -167,8 +209,8 @@ class Worker:
 
     def _job(self, running) -> version_store.Job:
         requested = running.task.rate and max(running.task.rate,
-                                              self._min_rate)
-        rates = [rate for rate in (self._rate, requested) if rate]
+                                              self._limits.min_rate)
+        rates = [rate for rate in (self._limits.rate, requested) if rate]
         return version_store.Job(
             progress=running.progress, cancel=running.cancel,
             rate=float(min(rates)) if rates else None)
@@ -186,12 +228,17 @@ class Worker:
         if task.dry_run:
             self._plan(running, pairs, guest)
             return
-        self._keep(running, guest)
-        store = self._open_to_change(running)
-        # After a crash the same call completes the rollback.
-        rolled_back = store.roll_back_disks(
-            [(version, self._engine_disk(running, guest, disk))
-             for disk, version in pairs], task.method, self._job(running))
+        with contextlib.ExitStack() as held:
+            # What is kept is what is rolled back: nothing writes in between.
+            for disk in guest.disks:
+                held.enter_context(locks.hold_alone(disk.path))
+            self._keep(running, guest)
+            store = self._open_to_change(running)
+            # After a crash the same call completes the rollback.
+            rolled_back = store.roll_back_disks(
+                [(version, self._engine_disk(running, guest, disk))
+                 for disk, version in pairs], task.method,
+                self._job(running))
         disks = rolled_back.disks
         running.report.result = version_tasks.result(
             method=rolled_back.method, reason=rolled_back.reason,
@@ -315,6 +362,9 @@ class Worker:
         there = {version.id for version in _all(store)}
         gone = [disk.version for disk in running.task.disks
                 if disk.version in there]
+        if running.task.volume_id is not None and not gone and there:
+            # The conductor may not know of a backup that was interrupted.
+            gone = store.saved_with(running.task.version_id)
         if gone:
             store.delete(gone)
         running.report.store_bytes = store.bytes_stored() if there else 0
@@ -415,11 +465,27 @@ def _alpha(text: str) -> float | str:
     return text if text == 'auto' else float(text)
 
 
-def _disk(device: str, version: catalogue.Version) -> objects.VersionDisk:
+def _summary(disks: list[objects.VersionDisk],
+             saved: list[catalogue.Version]) -> objects.SavedVersion:
+    return objects.SavedVersion(
+        disks=disks, size=sum(version.size for version in saved),
+        bytes_changed=sum(version.blocks_changed for version in saved)
+        * store_access.BLOCK_SIZE,
+        bytes_read=sum(version.bytes_read for version in saved),
+        bytes_stored=sum(version.bytes_stored for version in saved),
+        seconds=sum(version.seconds for version in saved),
+        pause_ms=max(version.pause_ms for version in saved),
+        frozen_ms=max(version.frozen_ms for version in saved),
+        quiesced=all(version.quiesced for version in saved))
+
+
+def _disk(device: str, version: catalogue.Version,
+          volume_id: str | None = None) -> objects.VersionDisk:
     return objects.VersionDisk(
         device=device, version=version.id, size=version.size,
         base_id=version.base.id if version.base else None,
-        base_name=version.base.name if version.base else None)
+        base_name=version.base.name if version.base else None,
+        volume_id=volume_id)
 
 
 def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:

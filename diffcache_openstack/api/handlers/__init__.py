@@ -24,7 +24,7 @@ from diffcache_openstack.api.handlers import profiles
 from diffcache_openstack.api.handlers import requests
 from diffcache_openstack.api.handlers import root
 from diffcache_openstack.api.handlers import sites
-from diffcache_openstack.api.handlers import templates
+from diffcache_openstack.api.handlers import images
 from diffcache_openstack.api.handlers import version_policies
 from diffcache_openstack.api.handlers import version_tasks
 from diffcache_openstack.api.handlers import versions
@@ -36,6 +36,6 @@ def routes() -> list[routing.Route]:
     """Return every route of the API."""
     return list(itertools.chain.from_iterable(
         module.TABLE.routes for module in (
-            root, hosts, templates, patches, plans, lookups, requests,
+            root, hosts, images, patches, plans, lookups, requests,
             precache, sites, versions, version_tasks, version_policies,
             limits, volume_caches, profiles, hydrations)))

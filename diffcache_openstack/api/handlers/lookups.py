@@ -23,9 +23,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import host_views
-from diffcache_openstack.db.views import template_views
+from diffcache_openstack.db.views import image_views
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.sites import lazy_boots
 from diffcache_openstack.sites import routes
 
@@ -47,28 +47,28 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     """
     name = request.parameters['host']
     source = _Source(request, request.read(_site_of, name),
-                     request.parameters['template_id'])
+                     request.parameters['image_id'])
     shown = source.lookup(name, request.parameters.get('limit', _WAYS))
     return {'lookup': shown}
 
 
-@TABLE.route('GET', '/v1/templates/<template_id>/lookups',
+@TABLE.route('GET', '/v1/images/<image_id>/lookups',
              policy=policies.SHOW, query=schemas.LIST_QUERY,
              shows=fields.OPERATORS, response=schemas.LIST)
-def list_lookups(request: requests.Request, template_id: str
+def list_lookups(request: requests.Request, image_id: str
                  ) -> dict[str, typing.Any]:
     """List the cheapest way to get an image for each living host, by host.
 
     An entry is as ``GET /v1/lookups`` shows it for a compute host, with one
     way. A page has 100 hosts at most.
     """
-    request.look(template_views.get_template, request.viewer, template_id)
+    request.look(image_views.get_image, request.viewer, image_id)
     page = request.page
     part = request.look(
         host_views.list_hosts,
         {**request.filters(), 'role': objects.COMPUTE, 'alive': True},
         page._replace(limit=min(page.limit, _MOST_HOSTS)))
-    sources = {site: _Source(request, site, template_id)
+    sources = {site: _Source(request, site, image_id)
                for site in {host['site'] for host in part.entries}}
     return paging.document(request, 'lookups', part._replace(entries=[
         sources[host['site']].lookup(host['name'], 1)
@@ -82,32 +82,32 @@ class _Source:
     """
 
     def __init__(self, request: requests.Request, site: str,
-                 template_id: str):
+                 image_id: str):
         self._view = request.services.site_maps.view(site)
-        self._template = self._view.template(template_id)
+        self._image = self._view.image(image_id)
         conf = request.services.conf
         self._reads = request.read(
             boot_sets.reads, site, boot_sets.BootContent(
-                self._template.content_id, self._template.size,
-                conf.lazy.threshold), base.now())
+                self._image.content_id, self._image.size,
+                conf.lazy.threshold), versioned.now())
         self._site = site
         self._hops = conf.planner.hops
 
     def lookup(self, name, limit):
         """Return the cheapest ways of a host, and what a lazy boot takes."""
-        view, template = self._view, self._template
+        view, image = self._view, self._image
         found = routes.Routes(
             view, name, view.holdings(name), hops=self._hops,
-        ).to_template(template.content_id)
+        ).to_image(image.content_id)
         reads = self._reads.get(name)
         return {
-            'host': name, 'site': self._site, 'template_id': template.id,
-            'content_id': template.content_id,
+            'host': name, 'site': self._site, 'image_id': image.id,
+            'content_id': image.content_id,
             'map_generation': view.generation,
             'ways': [_way(view, name, route) for route in found[:limit]],
             'lazy_boot': None if reads is None or not found
             else _lazy_boot(lazy_boots.estimate(
-                view, name, template, reads, found[0].seconds))}
+                view, name, image, reads, found[0].seconds))}
 
 
 def _site_of(session, name):

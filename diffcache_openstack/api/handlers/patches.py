@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Patches, which turn one template into another."""
+"""Patches, which turn one image into another."""
 
 import typing
 
@@ -20,8 +20,8 @@ from diffcache_openstack.api.policies import patches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import patches as schemas
+from diffcache_openstack.db.views import image_views
 from diffcache_openstack.db.views import pair_views
-from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
 
@@ -33,9 +33,9 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     """List patches by ID.
 
     ``base`` and ``target`` may be repeated, for patches from any of several
-    templates and to any of several.
+    images and to any of several.
     """
-    part = request.look(template_views.list_patches, request.filters(),
+    part = request.look(image_views.list_patches, request.filters(),
                         request.page)
     return paging.document(request, 'patches', part)
 
@@ -46,7 +46,7 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
 def show_patch(request: requests.Request, patch_id: str
                ) -> dict[str, typing.Any]:
     """Show a patch."""
-    return {'patch': request.look(template_views.get_patch, patch_id)}
+    return {'patch': request.look(image_views.get_patch, patch_id)}
 
 
 @TABLE.route('GET', '/v1/patch-pairs', policy=policies.PAIRS,

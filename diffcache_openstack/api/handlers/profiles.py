@@ -22,8 +22,8 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import profiles as schemas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.db.views import image_views
 from diffcache_openstack.db.views import profile_views
-from diffcache_openstack.db.views import template_views
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
@@ -44,7 +44,7 @@ def _find_subject(request: requests.Request) -> list[dict[str, typing.Any]]:
     :raises InvalidInput: the profile would be one project's, and the token is
         of none
     """
-    image = request.look(template_views.get_template, request.viewer,
+    image = request.look(image_views.get_image, request.viewer,
                          request.document['profile']['image_id'])
     share = request.services.conf.lazy.share_profiles == lazy_options.IMAGE
     if share and image['visibility'] == catalogue.PUBLIC:

@@ -55,7 +55,7 @@ def show_forecast(request: requests.Request, name: str
     expected = forecast.expected(state, conf.planner)
     return {'site': name, 'forecast': [
         {'content_id': entry.content_id, 'host': entry.host,
-         'templates': entry.templates,
+         'images': entry.images,
          'requests_per_day': entry.requests_per_day}
         for entry in expected[:limit]]}
 

@@ -27,7 +27,7 @@ from diffcache_openstack.db.views import request_views
 from diffcache_openstack.db.views import savings_views
 from diffcache_openstack.db.views import site_views
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.sites import link_rates
 
 TABLE = routing.Table()
@@ -55,7 +55,7 @@ def show_report(request: requests.Request, name: str
     measured.
     """
     days = request.parameters.get('days', _DAYS)
-    since = base.now() - datetime.timedelta(days=days)
+    since = versioned.now() - datetime.timedelta(days=days)
     report = request.look(_report, name, since)
     report['repository_mbps'] = request.read(
         _repository_mbps, name, request.services.conf.planner)

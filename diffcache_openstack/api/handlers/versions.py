@@ -11,6 +11,7 @@
 #    under the License.
 """Versions of servers."""
 
+import collections.abc
 import typing
 import uuid
 
@@ -29,6 +30,9 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
+
+# What Nova calls servers whose volumes QEMU has open.
+_RUNNING = ('ACTIVE', 'PAUSED')
 
 
 def _find(request: requests.Request, version_id: str
@@ -83,18 +87,19 @@ def show_version(request: requests.Request, version_id: str
              response=schemas.SHOW, status=202)
 def create_version(request: requests.Request
                    ) -> tuple[dict[str, typing.Any], dict[str, str]]:
-    """Save the disks of a server as a new version."""
+    """Save the disks and volumes of a server as a new version."""
     version_id = str(uuid.uuid4())
     values = dict(request.document['version'])
     del values['server_id']
     [server] = request.found
+    volumes = _volumes(request, server, values.pop('exclude_volumes', []))
     context = request.context
     request.services.versions.create_version(
         context, objects.NewVersion(
             id=version_id, server_id=server.id,
             project_id=server.project_id, user_id=context.user_id,
             request_id=context.global_request_id or context.request_id,
-            base_image=server.image_id, **values))
+            base_image=server.image_id, volumes=volumes, **values))
     return _shown(request, version_id), {
         'Location': f'{request.url_root}v1/versions/{version_id}'}
 
@@ -146,11 +151,15 @@ def restore_version(request: requests.Request, version_id: str
              response=schemas.TASK, status=202)
 def export_version(request: requests.Request, version_id: str
                    ) -> dict[str, typing.Any]:
-    """Export a version as an image of its project; done once."""
+    """Export a disk of a version as an image of its project.
+
+    The first disk is exported once.
+    """
     task_id = str(uuid.uuid4())
+    options = request.document['export']
     request.services.versions.export_version(
-        request.context, version_id, task_id,
-        request.document['export'].get('name', ''))
+        request.context, version_id, task_id, options.get('name', ''),
+        options.get('device'))
     return version_tasks.shown(request, task_id)
 
 
@@ -164,6 +173,43 @@ def diff_versions(request: requests.Request, version_id: str
     request.services.versions.diff_versions(
         request.context, version_id, request.found[1]['id'], task_id)
     return version_tasks.shown(request, task_id)
+
+
+def _volumes(request: requests.Request, server: nova.Server,
+             excluded: list[str]) -> list[str]:
+    """Return the volumes that are saved with a server's disks.
+
+    :raises InvalidInput: one that is left out is none of the server's
+    :raises Forbidden: the caller may not read one of the others
+    :raises Conflict: one of them cannot be saved; the message names all
+    """
+    if unknown := set(excluded) - set(server.volumes):
+        raise exceptions.InvalidInput(
+            f'exclude_volumes: server {server.id} has no volume'
+            f' {", ".join(sorted(unknown))}.')
+    chosen = [each for each in server.volumes if each not in excluded]
+    if chosen and server.status not in _RUNNING:
+        raise exceptions.Conflict(
+            f'Cannot save the volumes of server {server.id}: it is'
+            f' {server.status}. Start it, or leave them out:'
+            f' {_options(chosen)}.')
+    refused = {}
+    for each in chosen:
+        volume = request.services.cinder.get(each, request.context)
+        if volume.encrypted or volume.multiattach:
+            refused[each] = ('encrypted' if volume.encrypted
+                             else 'of a multiattach type')
+    if refused:
+        reasons = ', '.join(f'volume {each} is {reason}'
+                            for each, reason in refused.items())
+        raise exceptions.Conflict(
+            f'Cannot save all volumes of server {server.id}: {reasons}. Leave'
+            f' them out: {_options(refused)}.')
+    return chosen
+
+
+def _options(volumes: collections.abc.Iterable[str]) -> str:
+    return ' '.join(f'--exclude-volume {each}' for each in volumes)
 
 
 def _refuse_locked(request, server):

@@ -27,7 +27,7 @@ from diffcache_openstack.api.policies import profiles
 from diffcache_openstack.api.policies import requests
 from diffcache_openstack.api.policies import root
 from diffcache_openstack.api.policies import sites
-from diffcache_openstack.api.policies import templates
+from diffcache_openstack.api.policies import images
 from diffcache_openstack.api.policies import versions
 from diffcache_openstack.api.policies import volume_caches
 
@@ -37,5 +37,5 @@ def list_rules() -> list[policy.RuleDefault]:
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
             base, root, hosts, limits, lookups, patches, plans, precache,
-            requests, sites, templates, versions, volume_caches,
+            requests, sites, images, versions, volume_caches,
             profiles, hydrations)))

@@ -91,7 +91,7 @@ RULES = [
         'See names of hosts, errors as hosts report them, and numbers that'
         ' count over all projects. Other callers get null, or a text without'
         ' names of hosts and paths.',
-        ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
+        ('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
         ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
         ('GET', '/v1/precache-jobs/{job_id}/targets'),
         ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
@@ -115,9 +115,9 @@ RULES = [
         ('POST', '/v1/precache-jobs/{job_id}/retry')),
     documented(
         ALL_PROJECTS, OPERATOR_READER,
-        'See templates, precache jobs and versions of all projects. This'
+        'See images, precache jobs and versions of all projects. This'
         ' widens no right to change them.',
-        ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
+        ('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
         ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
         ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
         ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies')),

@@ -17,4 +17,4 @@ RULES = base.Rules('lookups')
 SHOW = RULES.add(
     'show', base.OPERATOR_READER,
     'Show the ways for hosts to get an image, and their costs.',
-    ('GET', '/v1/lookups'), ('GET', '/v1/templates/{template_id}/lookups'))
+    ('GET', '/v1/lookups'), ('GET', '/v1/images/{image_id}/lookups'))

@@ -32,7 +32,7 @@ NAME: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255}
 # Names that users give to resources; they need not be unique.
 LABEL: Schema = {'type': 'string', 'maxLength': 255, 'format': 'printable'}
 SITE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 64}
-TEMPLATE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 128}
+IMAGE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 128}
 
 _LINKS: Schema = {
     'type': 'array',

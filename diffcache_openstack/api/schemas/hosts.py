@@ -15,7 +15,7 @@ from diffcache_openstack.api.schemas import common
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import pending_image
 
-_KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
+_KIND = {'type': 'string', 'enum': ['images', 'patches', 'manifests',
                                     'recipes']}
 _FILL = common.closed({'objects': common.COUNT, 'bytes': common.COUNT})
 _PLAN_FILL = common.closed({
@@ -63,12 +63,12 @@ OBJECTS_QUERY = common.paged_query({
     'kind': {**_KIND, 'description': 'List only objects of this kind.'}})
 OBJECTS = common.listing('objects', common.closed({
     'id': common.HASH, 'kind': _KIND, 'bytes': common.COUNT,
-    'templates': {'type': 'array', 'items': common.TEMPLATE}}))
+    'images': {'type': 'array', 'items': common.IMAGE}}))
 
 _HOLDING = common.closed({
     'id': common.STRING, 'host': common.NAME, 'site': common.SITE,
     'kind': _KIND, 'object_id': common.HASH, 'bytes': common.COUNT,
-    'templates': {'type': 'array', 'items': common.TEMPLATE}})
+    'images': {'type': 'array', 'items': common.IMAGE}})
 # The longest ID: the names of a host and of a kind, and a hash.
 _MOST_OF_ID = 255 + 1 + 16 + 1 + 64
 HOLDINGS_QUERY = common.paged_query({
@@ -76,7 +76,7 @@ HOLDINGS_QUERY = common.paged_query({
              'List only objects of hosts of this site.'},
     'kind': {**_KIND, 'description': 'List only objects of this kind.'},
     'not_in_plan': {**common.UUID, 'description':
-                    'List only templates and patches that hosts of this plan'
+                    'List only images and patches that hosts of this plan'
                     ' hold, but that it does not place.'},
     'marker': {**common.MARKER, 'maxLength': _MOST_OF_ID}})
 HOLDINGS = common.listing('holdings', _HOLDING)
@@ -85,7 +85,7 @@ _STATE = {'type': 'string', 'enum': list(pending_image.STATES)}
 PENDING_QUERY = common.paged_query({
     'state': {**_STATE, 'description': 'List only images in this state.'}})
 PENDING = common.listing('pending_images', common.closed({
-    'image_id': common.TEMPLATE, 'state': _STATE, 'attempts': common.COUNT,
+    'image_id': common.IMAGE, 'state': _STATE, 'attempts': common.COUNT,
     'error': common.TEXT_OR_NULL, 'retry_at': common.INSTANT_OR_NULL}))
 
 _SET_STATE = {'type': 'string', 'enum': list(boot_set.STATES)}

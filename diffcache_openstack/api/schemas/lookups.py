@@ -31,12 +31,12 @@ _LAZY_BOOT = common.or_null(common.closed({
 QUERY = {
     **common.closed({
         'host': {**common.NAME, 'description': 'Host that needs the image.'},
-        'template_id': {**common.TEMPLATE, 'description':
-                        'Template to look up.'},
+        'image_id': {**common.IMAGE, 'description':
+                     'Image to look up.'},
         'limit': {'type': 'integer', 'minimum': 1, 'description':
                   'Most ways to list (default: 10).'}}, ['limit'])}
 _LOOKUP = {
-    'host': common.NAME, 'site': common.SITE, 'template_id': common.TEMPLATE,
+    'host': common.NAME, 'site': common.SITE, 'image_id': common.IMAGE,
     'content_id': common.HASH, 'map_generation': common.COUNT,
     'ways': {'type': 'array', 'items': _WAY}, 'lazy_boot': _LAZY_BOOT}
 SHOW = common.closed({'lookup': common.closed(_LOOKUP, ['lazy_boot'])})

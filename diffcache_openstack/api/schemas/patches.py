@@ -16,7 +16,7 @@ from diffcache_openstack.api.schemas import common
 # With the IDs of so many images a request's head is smaller than the 4 KiB
 # that uWSGI reads of it by default.
 _MOST_ENDS = 50
-_ENDS = {'type': 'array', 'items': common.TEMPLATE, 'maxItems': _MOST_ENDS}
+_ENDS = {'type': 'array', 'items': common.IMAGE, 'maxItems': _MOST_ENDS}
 _STATES = ('found', 'wanted', 'declined', 'made')
 _PATCH = common.closed({
     'id': common.HASH, 'base': common.HASH, 'target': common.HASH,
@@ -26,17 +26,17 @@ _PATCH = common.closed({
 
 LIST_QUERY = common.paged_query({
     'base': {**_ENDS, 'description':
-             'List only patches from this template or content; may be'
+             'List only patches from this image or content; may be'
              ' repeated.'},
     'target': {**_ENDS, 'description':
-               'List only patches to this template or content; may be'
+               'List only patches to this image or content; may be'
                ' repeated.'}})
 LIST = common.listing('patches', _PATCH)
 PAIRS_QUERY = common.paged_query({
-    'base': {**common.TEMPLATE, 'description':
-             'List only pairs with this template or content as base.'},
-    'target': {**common.TEMPLATE, 'description':
-               'List only pairs with this template or content as target.'},
+    'base': {**common.IMAGE, 'description':
+             'List only pairs with this image or content as base.'},
+    'target': {**common.IMAGE, 'description':
+               'List only pairs with this image or content as target.'},
     'state': {'enum': [*_STATES], 'description':
               'List only pairs in this state.'}})
 PAIRS = common.listing('patch_pairs', common.closed({

@@ -15,7 +15,7 @@ from diffcache_openstack.api.schemas import common
 
 _STATE = {'type': 'string', 'enum': [
     'computing', 'proposed', 'failed', 'cancelled', 'current', 'superseded']}
-_KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
+_KIND = {'type': 'string', 'enum': ['images', 'patches', 'manifests',
                                     'recipes']}
 _PLAN = {
     'id': common.UUID, 'site': common.SITE, 'state': _STATE,
@@ -38,7 +38,7 @@ _ITEM = common.closed({
     'bytes': common.COUNT, 'priority': common.COUNT,
     'saved_seconds': common.NUMBER, 'held': common.BOOLEAN,
     'base': common.TEXT_OR_NULL, 'target': common.TEXT_OR_NULL,
-    'templates': {'type': 'array', 'items': common.TEMPLATE}})
+    'images': {'type': 'array', 'items': common.IMAGE}})
 # Changes of a site; what is not given is not changed.
 _MOST_MBPS = 10 ** 9
 _MOST_BYTES = 2 ** 60

@@ -79,7 +79,7 @@ TARGETS_QUERY = common.paged_query({
     'host': {**common.NAME, 'description': 'List only targets on this host.'}})
 TARGETS = common.listing('targets', common.closed({
     'id': common.STRING, 'host': common.TEXT_OR_NULL,
-    'template_id': common.TEMPLATE,
+    'image_id': common.IMAGE,
     'state': _TARGET_STATE,
     'way': common.TEXT_OR_NULL, 'bytes_total': common.COUNT,
     'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,

@@ -30,14 +30,14 @@ def _rows(count: common.Schema, mean_us: common.Schema) -> common.Schema:
 _COUNT = {'type': 'integer', 'minimum': 1}
 _MEAN = {'type': 'number', 'minimum': 0}
 _PROFILE = {
-    'id': common.UUID, 'image_id': common.TEMPLATE,
+    'id': common.UUID, 'image_id': common.IMAGE,
     'project_id': common.TEXT_OR_NULL, 'label': _LABEL,
     'generation': common.COUNT, 'instances': common.COUNT,
     'chunks': common.COUNT, 'carried_from': common.TEXT_OR_NULL,
     'created_at': common.INSTANT, 'updated_at': common.INSTANT}
 
 LIST_QUERY = common.paged_query({
-    'image_id': {**common.TEMPLATE, 'description':
+    'image_id': {**common.IMAGE, 'description':
                  'List only profiles of this image.'},
     'project_id': {'type': 'string', 'minLength': 1, 'maxLength': 255,
                    'description': 'List only profiles of this project.'},
@@ -47,7 +47,7 @@ LIST = common.listing('profiles', common.closed(_PROFILE))
 SHOW = common.closed({'profile': common.closed({
     **_PROFILE, 'chunk': common.COUNT, 'rows': _rows(_COUNT, _MEAN)})})
 IMPORT = common.closed({'profile': common.closed({
-    'image_id': {**common.TEMPLATE, 'description': 'Image that it is of.'},
+    'image_id': {**common.IMAGE, 'description': 'Image that it is of.'},
     'label': {**_LABEL, 'description': 'Label of the servers that it is for;'
               ' none by default.'},
     'chunk': {'enum': [profiles.CHUNK],

@@ -14,7 +14,7 @@
 from diffcache_openstack.api.schemas import common
 
 _REQUEST = common.closed({
-    'id': common.STRING, 'template_id': common.STRING,
+    'id': common.STRING, 'image_id': common.STRING,
     'host': common.STRING, 'site': common.STRING, 'mode': common.STRING,
     'way': common.STRING, 'detail': common.STRING, 'seconds': common.NUMBER,
     'predicted_seconds': common.NUMBER_OR_NULL, 'wan_bytes': common.COUNT,
@@ -25,8 +25,8 @@ _REQUEST = common.closed({
 LIST_QUERY = common.paged_query({
     'host': {**common.NAME, 'description': 'List only requests of this host.'},
     'site': {**common.SITE, 'description': 'List only requests of this site.'},
-    'template_id': {**common.TEMPLATE, 'description':
-                    'List only requests for this template.'},
+    'image_id': {**common.IMAGE, 'description':
+                 'List only requests for this image.'},
     'way': {**common.NAME, 'description':
             'List only requests served this way: local, peer, build or'
             ' repository by an agent, nova or glance without one.'},
@@ -44,5 +44,5 @@ FORECAST_QUERY = common.query({
 FORECAST = common.closed({'site': common.SITE, 'forecast': {
     'type': 'array', 'items': common.closed({
         'content_id': common.HASH, 'host': common.NAME,
-        'templates': {'type': 'array', 'items': common.TEMPLATE},
+        'images': {'type': 'array', 'items': common.IMAGE},
         'requests_per_day': common.NUMBER})}})

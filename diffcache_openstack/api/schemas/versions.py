@@ -12,6 +12,7 @@
 """Schemas of versions of servers, tasks on them, and policies."""
 
 from diffcache_openstack.api.schemas import common
+from diffcache_openstack.objects import fields
 
 _STATE = {'type': 'string', 'enum': ['saving', 'available', 'error',
                                      'deleting']}
@@ -47,11 +48,12 @@ _VERSION = common.closed({
     'size': common.COUNT, 'bytes_changed': common.COUNT,
     'bytes_read': common.COUNT, 'bytes_stored': common.COUNT,
     'seconds': common.NUMBER_OR_NULL, 'pause_ms': common.NUMBER_OR_NULL,
-    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL,
-    'error_code': _ERROR_CODE,
+    'frozen_ms': common.NUMBER_OR_NULL, 'quiesced': common.BOOLEAN,
+    'error': common.TEXT_OR_NULL, 'error_code': _ERROR_CODE,
     'created_at': common.INSTANT, 'updated_at': common.INSTANT,
     'disks': {'type': 'array', 'items': common.closed({
-        'device': common.STRING, 'size': common.COUNT})},
+        'device': common.STRING, 'size': common.COUNT,
+        'volume_id': common.TEXT_OR_NULL})},
     'task': {'anyOf': [{'type': 'null'}, common.closed({
         'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,
         'done': common.COUNT, 'total': common.COUNT})]}})
@@ -70,7 +72,11 @@ CREATE = common.closed({'version': common.closed({
     **_CHANGEABLE, 'server_id': _SERVER, 'alpha': _ALPHA,
     'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
              'description': 'Most bytes per second to read from the'
-             ' server\'s disks.'}}, [*_CHANGEABLE, 'alpha', 'rate'])})
+             ' server\'s disks.'},
+    'exclude_volumes': {
+        'type': 'array', 'items': common.UUID, 'maxItems': 256,
+        'description': 'Volumes of the server to leave out.'}},
+    [*_CHANGEABLE, 'alpha', 'rate', 'exclude_volumes'])})
 UPDATE = common.closed({'version': common.closed(
     {**_CHANGEABLE, 'generation': {
         **common.COUNT, 'description': 'Generation that the caller has seen;'
@@ -88,7 +94,10 @@ RESTORE = common.closed({'restore': common.query({
                ' cheaper one.'}})})
 EXPORT = common.closed({'export': common.query({
     'name': {**common.LABEL, 'description':
-             'Name of the image.'}})})
+             'Name of the image.'},
+    'device': {'type': 'string', 'pattern': f'^{fields.DEVICE_PATTERN}$',
+               'description': 'Device of the disk or volume to export'
+               ' (default: the first).'}})})
 DIFF = common.closed({'diff': common.closed({
     'against': {**common.UUID, 'description': 'The other version.'}})})
 

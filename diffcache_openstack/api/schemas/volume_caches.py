@@ -12,8 +12,8 @@
 """Schemas of SSD caches and of volumes in them."""
 
 from diffcache_openstack.api.schemas import common
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.objects import volume_cache
-from diffcache_openstack.ssdcache import server
 
 _VOLUME_ID = {'type': 'string', 'minLength': 1, 'maxLength': 128}
 _MODE = {'type': 'string', 'enum': list(volume_cache.MODES)}
@@ -63,7 +63,7 @@ _SETTINGS = {
     'sla': {**common.TEXT_OR_NULL, 'maxLength': 32, 'description':
             'What it is to reach, such as hit=0.9 or latency=2ms.'},
     'admission': {'type': ['integer', 'null'], 'minimum': 1,
-                  'maximum': server.MAX_ADMISSION, 'description':
+                  'maximum': choices.MAX_ADMISSION, 'description':
                   'Cache a block at this reference to it.'}}
 UPDATE = common.closed({'volume_cache': common.closed(
     {**_SETTINGS, 'generation': {

@@ -14,8 +14,10 @@
 import argparse
 import collections.abc
 import contextlib
+import importlib
 import pathlib
 import sys
+import types
 import typing
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -136,6 +138,16 @@ class Command(cli.Command, command.Command):
         found = self.connection.compute.find_server(
             name, ignore_missing=may_be_gone)
         return name if found is None else found.id
+
+    def volume_id(self, name: str) -> str:
+        """Return the ID of a volume by its name or ID.
+
+        :raises NotFoundException: there is none by that name
+        """
+        if uuidutils.is_uuid_like(name):
+            return name
+        return self.connection.block_storage.find_volume(
+            name, ignore_missing=False).id
 
     def name_images(self, parsed_args: argparse.Namespace, *options: str
                     ) -> None:
@@ -301,7 +313,8 @@ def time_limit(timeout: float = 3600.0) -> cli.Argument:
     """Return the option that limits waiting."""
     return cli.Argument('--timeout', type=cli.seconds(0), default=timeout,
                         metavar='<seconds>',
-                        help=f'Wait at most so long (default: {timeout:.0f})')
+                        help='Maximum seconds to wait (default:'
+                             f' {timeout:.0f})')
 
 
 def graph(what: str) -> cli.Argument:
@@ -330,6 +343,23 @@ def writing(path: str) -> typing.Iterator[None]:
         raise osc_exceptions.CommandError(
             f'Could not write {path}: {error.strerror or error}; choose'
             f' another path.') from error
+
+
+def load_graphs(module: str) -> types.ModuleType:
+    """Import a module that draws: not before it has to, as that is slow.
+
+    :param module: below ``diffcache_openstack.client.osc``
+    :raises CommandError: matplotlib is not installed
+    """
+    try:
+        return importlib.import_module(
+            f'diffcache_openstack.client.osc.{module}')
+    except ModuleNotFoundError as error:
+        if error.name != 'matplotlib':
+            raise
+        raise osc_exceptions.CommandError(
+            'Graphs need matplotlib, which is not installed: install it, or'
+            ' diffcache-openstack-plugins[graphs].') from error
 
 
 def unset(*settings: str) -> list[cli.Argument]:

@@ -202,7 +202,8 @@ class Disks(columns.FormattableColumn):
     def human_readable(self) -> str:
         return '\n'.join(
             f'{disk["device"]}: {units.format_size(disk["size"])}'
-            for disk in self._value or ())
+            + (f' (volume {disk["volume_id"]})' if disk.get('volume_id')
+               else '') for disk in self._value or ())
 
 
 class Targets(columns.FormattableColumn):
@@ -214,7 +215,7 @@ class Targets(columns.FormattableColumn):
     @staticmethod
     def _line(target):
         done, total = target['bytes_done'] or 0, target['bytes_total'] or 0
-        text = f'{target["host"]} {target["template_id"]}: {target["state"]}'
+        text = f'{target["host"]} {target["image_id"]}: {target["state"]}'
         if target['way']:
             text += f' ({target["way"]})'
         elif total:

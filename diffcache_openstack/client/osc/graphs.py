@@ -35,7 +35,7 @@ _LONGEST_NAME = 32
 
 
 def draw_plan(plan: typing.Any,
-              templates: collections.abc.Iterable[typing.Any],
+              images: collections.abc.Iterable[typing.Any],
               path: str) -> None:
     """Draw a plan into a file whose ending says the format.
 
@@ -45,11 +45,11 @@ def draw_plan(plan: typing.Any,
     frame means that it is held already. Families that save most are on top,
     and what is beyond the largest number of rows is left out.
 
-    :param templates: the catalogue, which names images and their families
+    :param images: the catalogue, which names images and their families
     :raises OSError: the file cannot be written
     :raises ValueError: the ending names no format
     """
-    rows = _rows(plan.items, _Names(templates))
+    rows = _rows(plan.items, _Names(images))
     hosts = sorted(plan.hosts)
     figure, (cells, bars) = pyplot.subplots(
         1, 2, sharey=True, layout='constrained',
@@ -82,15 +82,15 @@ class _Row(typing.NamedTuple):
 class _Names:
     """What images are called, and which family they are of."""
 
-    def __init__(self, templates: collections.abc.Iterable[typing.Any]
+    def __init__(self, images: collections.abc.Iterable[typing.Any]
                  ) -> None:
-        self._templates = {template.id: template for template in templates}
-        self._by_content = {template.content_id: template.id for template
-                            in self._templates.values()}
+        self._images = {image.id: image for image in images}
+        self._by_content = {image.content_id: image.id for image
+                            in self._images.values()}
 
     def of_image(self, image_id: str) -> str:
         """Return the name of an image."""
-        found = self._templates.get(image_id)
+        found = self._images.get(image_id)
         text = found.name if found is not None and found.name else image_id
         return (text if len(text) <= _LONGEST_NAME
                 else f'{text[:_LONGEST_NAME - 1]}…')
@@ -102,18 +102,18 @@ class _Names:
 
     def of_item(self, item: dict) -> str:
         """Return the name of a plan's item, or of its target."""
-        return (', '.join(map(self.of_image, item['templates'][:2]))
+        return (', '.join(map(self.of_image, item['images'][:2]))
                 or self.of_content(item['target'] or item['id']))
 
     def family(self, item: dict) -> str:
         """Return the image that an item's family descends from."""
         content = item['target'] or item['id']
-        image = next(iter(item['templates']), None) \
+        image = next(iter(item['images']), None) \
             or self._by_content.get(content, content)
         seen: set[str] = set()
         while image not in seen:
             seen.add(image)
-            found = self._templates.get(image)
+            found = self._images.get(image)
             image = found.family if found is not None and found.family \
                 else image
         return image
@@ -140,7 +140,7 @@ def _members(items, names):
     for _content, found in sorted(images.items(), key=_by_use):
         objects = collections.defaultdict(list)
         for item in found:
-            objects[item['kind'] != 'templates', item['id']].append(item)
+            objects[item['kind'] != 'images', item['id']].append(item)
         rows += [_Row(_label(same[0], names), is_patch, same)
                  for (is_patch, _id), same in sorted(objects.items())]
     return rows
@@ -182,7 +182,7 @@ def _draw_cells(axes, rows, hosts, plan):
 
 def _draw_cell(axes, place, item, share):
     x, y = place
-    shades = pyplot.get_cmap(_SHADES[item['kind'] != 'templates'])
+    shades = pyplot.get_cmap(_SHADES[item['kind'] != 'images'])
     axes.add_patch(pyplot.Rectangle(
         (x - 0.42, y - 0.38), 0.84, 0.76, facecolor=shades(
             0.2 + 0.7 * share),

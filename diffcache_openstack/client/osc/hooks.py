@@ -26,7 +26,7 @@ from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common.commands import command_groups
 
 # Read by the repository when an image is added to the catalogue.
-BASE_PROPERTY = 'diffcache_base_template'
+BASE_PROPERTY = 'diffcache_base_image'
 # Read by the weigher of Nova's scheduler.
 PREFER_HINT = 'diffcache:prefer_cached'
 # Read by Nova's driver: of servers' metadata and flavors' extra specs, and of
@@ -119,23 +119,23 @@ class ImageSet(BootMode):
 
 
 class ImageCreate(BootMode):
-    """``openstack image create --base-template IMAGE --boot-mode MODE``."""
+    """``openstack image create --base-image IMAGE --boot-mode MODE``."""
 
     key = BOOT_MODE_PROPERTY
 
     arguments = (
-        cli.Argument('--base-template', metavar='<image>',
+        cli.Argument('--base-image', metavar='<image>',
                      help='Prefer this image as patch base: the image that the'
                           ' new one was derived from (name or ID)'),)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Record the family and the boot mode as properties of the image."""
         super().before(parsed_args)
-        if parsed_args.base_template:
+        if parsed_args.base_image:
             with commands.errors_in_words():
                 image = commands.find_image(
                     self.cmd.app.client_manager.image,
-                    parsed_args.base_template)
+                    parsed_args.base_image)
             parsed_args.properties = {**(parsed_args.properties or {}),
                                       BASE_PROPERTY: image.id}
         return parsed_args
@@ -150,18 +150,22 @@ _FROM_VERSION = cli.Argument(
     help='Use this version of a server (ID) instead of an image; it is'
          ' exported as an image first if needed, unless --boot-mode is lazy:'
          ' then the server boots while its disk arrives from the version'
-         ' store')
+         ' store. A server that is created gets new volumes in place of those'
+         ' of the version')
 
 
-def _version_as_image(hook, parsed_args):
+def _use_version(hook, parsed_args, takes_volumes):
     """Use the image of a version as if it had been given as the image.
 
     For a lazy boot that is one that stands for it; otherwise it is exported.
 
-    :raises CommandError: both are named, or the version has several disks
+    :param takes_volumes: the version may have volumes besides
+    :returns: the version; None if none is named
+    :raises CommandError: both are named, or the version has disks that the
+        server would lack
     """
     if not parsed_args.from_version:
-        return
+        return None
     if parsed_args.image:
         raise exceptions.CommandError(
             'Give either --image or --from-version.')
@@ -169,28 +173,51 @@ def _version_as_image(hook, parsed_args):
     client = manager.diffcache
     with commands.errors_in_words():
         version = client.get_server_version(parsed_args.from_version)
-        _need_one_disk(version)
+        _refuse_parts(version, takes_volumes)
         parsed_args.image = (
             version_images.stand_in(manager.image, version,
                                     {BOOT_MODE_PROPERTY: LAZY})
             if parsed_args.boot_mode == LAZY
             else version_commands.export(client, version.id))
+    return version
 
 
-def _need_one_disk(version):
-    """Refuse a version that an image could have only a part of.
+def _create_volumes(client, version, parsed_args):
+    """Have Nova create volumes in place of those of a version."""
+    first, *others = version.disks
+    if first['volume_id'] and not parsed_args.boot_from_volume:
+        parsed_args.boot_from_volume = _gib(first)
+    with commands.errors_in_words():
+        parsed_args.block_devices = [
+            *(parsed_args.block_devices or ()),
+            *({'uuid': version_commands.export(
+                   client, version.id, device=disk['device'],
+                   name=f'version {version.id} {disk["device"]}'),
+               'source_type': 'image', 'destination_type': 'volume',
+               'volume_size': _gib(disk)} for disk in others)]
+
+
+def _gib(disk):
+    return -(-disk['size'] // 2 ** 30)
+
+
+def _refuse_parts(version, takes_volumes):
+    """Refuse a version of which a server would have only a part.
 
     :raises CommandError: it has several disks
     """
-    devices = [disk['device'] for disk in version.disks or ()]
-    if len(devices) > 1:
-        raise exceptions.CommandError(
-            f'Version {version.id} has {len(devices)} disks'
-            f' ({", ".join(devices)}), and an image has one. To restore all'
-            f' of them to their server:  "openstack server version restore'
-            f' {version.id}". To use {devices[0]} alone, export it with'
-            f' "openstack server version export {version.id}", and give its'
-            f' image with --image.')
+    others = [disk for disk in version.disks[1:]
+              if not (takes_volumes and disk['volume_id'])]
+    if not others:
+        return
+    devices = [disk['device'] for disk in version.disks]
+    raise exceptions.CommandError(
+        f'Version {version.id} has {len(devices)} disks'
+        f' ({", ".join(devices)}), and the server would lack'
+        f' {", ".join(disk["device"] for disk in others)}. Export each that'
+        f' you need with "openstack server version export {version.id}'
+        f' --device {others[0]["device"]}", and give the image of the first'
+        f' with --image.')
 
 
 class ServerRebuild(Hook):
@@ -212,7 +239,7 @@ class ServerRebuild(Hook):
             raise exceptions.CommandError(
                 '--boot-mode is for --from-version. Of other images it is a'
                 ' property: openstack image set --boot-mode.')
-        _version_as_image(self, parsed_args)
+        _use_version(self, parsed_args, takes_volumes=False)
         return parsed_args
 
 
@@ -232,18 +259,22 @@ class ServerCreate(BootMode):
                           ' teach it what the server reads (default: the name'
                           ' of the flavor)'),
         cli.Argument('--hydrate-by', metavar='<seconds>', type=_seconds,
-                     help='With a lazy boot, have the whole image within so'
-                          ' long from the boot, such as 600 or 10m'),
+                     help='With a lazy boot, fetch the whole image within this'
+                          ' time of the boot, such as 600 or 10m'),
         cli.Argument('--hydrate-rate', metavar='<rate>', type=cli.rate(),
-                     help='With a lazy boot, fetch at most so much besides'
+                     help='With a lazy boot, limit what is fetched besides'
                           ' what guests read, such as 2MBps (a bare number:'
                           ' bytes per second)'),
         _FROM_VERSION)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Add hint and metadata; export the version as an image."""
+        """Add hint and metadata; export the version's disks as images."""
         super().before(parsed_args)
-        _version_as_image(self, parsed_args)
+        whole = parsed_args.boot_mode != LAZY
+        version = _use_version(self, parsed_args, takes_volumes=whole)
+        if version is not None and whole:
+            _create_volumes(self.cmd.app.client_manager.diffcache, version,
+                            parsed_args)
         given = {PROFILE: parsed_args.profile,
                  HYDRATE_BY: parsed_args.hydrate_by,
                  HYDRATE_RATE: parsed_args.hydrate_rate}

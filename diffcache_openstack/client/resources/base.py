@@ -16,6 +16,7 @@ import urllib.parse
 
 from openstack import exceptions
 from openstack import resource
+from openstack import utils
 
 MAX_MICROVERSION = '1.0'
 
@@ -63,11 +64,22 @@ class Resource(resource.Resource):
         return super()._get_next_link(uri, response, data, marker, None,
                                       total_yielded)
 
+    @classmethod
+    def microversion_of(cls, session: typing.Any) -> str | None:
+        """Return the version of the service's interface to request.
+
+        The library's own method has other parameters in openstacksdk before
+        4.5.
+        """
+        return (session.default_microversion
+                or utils.maximum_supported_microversion(
+                    session, cls._max_microversion))
+
     def act(self, session: typing.Any, action: str,
             body: dict[str, typing.Any] | None = None) -> typing.Any:
         """Call an action on it, and take over its new state."""
         response = session.post(
             f'{self.base_path}/{self.id}/{action}', json=body or {},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self

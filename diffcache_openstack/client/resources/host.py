@@ -61,7 +61,7 @@ class HeldObject(base.Resource):
     kind = resource.Body('kind')
     bytes = resource.Body('bytes', type=int)
     #: Ids of the images that have this content.
-    templates = resource.Body('templates', type=list)
+    images = resource.Body('images', type=list)
 
 
 class Holding(base.Resource):
@@ -78,7 +78,7 @@ class Holding(base.Resource):
     object_id = resource.Body('object_id')
     bytes = resource.Body('bytes', type=int)
     #: Ids of the images that have this content.
-    templates = resource.Body('templates', type=list)
+    images = resource.Body('images', type=list)
 
 
 class PendingImage(base.Resource):

@@ -70,6 +70,6 @@ class Hydration(base.Resource):
         response = session.patch(
             f'{self.base_path}/{self.id}',
             json={'hydration': {**values, 'generation': self.generation}},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self

@@ -22,10 +22,10 @@ class Request(base.Resource):
     resources_key = 'requests'
     base_path = '/requests'
     allow_fetch = False
-    _query_mapping = base.query('host', 'site', 'template_id', 'way',
+    _query_mapping = base.query('host', 'site', 'image_id', 'way',
                                 'failed', 'since', 'until')
 
-    template_id = resource.Body('template_id')
+    image_id = resource.Body('image_id')
     host = resource.Body('host')
     site = resource.Body('site')
     mode = resource.Body('mode')

@@ -63,7 +63,7 @@ class PrecacheJob(base.Resource):
         response = session.patch(
             f'{self.base_path}/{self.id}',
             json={'precache_job': {**values, 'generation': self.generation}},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self
 
@@ -86,7 +86,7 @@ class Target(base.Resource):
 
     job_id = resource.URI('job_id')
     host = resource.Body('host')
-    template_id = resource.Body('template_id')
+    image_id = resource.Body('image_id')
     #: waiting, fetching, ready, failed or cancelled.
     state = resource.Body('state')
     #: local, peer, build or boot_set, once it is ready.

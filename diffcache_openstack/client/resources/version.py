@@ -47,6 +47,8 @@ class ServerVersion(base.Resource):
     alpha = resource.Body('alpha')
     #: Only for creation: most bytes per second to read.
     rate = resource.Body('rate', type=int)
+    #: Only for creation: IDs of volumes to leave out.
+    exclude_volumes = resource.Body('exclude_volumes', type=list)
     host = resource.Body('host')
     base_image = resource.Body('base_image')
     #: The image that it was exported as.
@@ -58,6 +60,8 @@ class ServerVersion(base.Resource):
     seconds = resource.Body('seconds', type=float)
     #: Milliseconds for which the guest was paused.
     pause_ms = resource.Body('pause_ms', type=float)
+    #: Milliseconds for which its filesystems were frozen.
+    frozen_ms = resource.Body('frozen_ms', type=float)
     is_quiesced = resource.Body('quiesced', type=bool)
     disks = resource.Body('disks', type=list)
     error = resource.Body('error')
@@ -75,7 +79,7 @@ class ServerVersion(base.Resource):
         response = session.patch(
             f'{self.base_path}/{self.id}',
             json={'version': {**values, 'generation': self.generation}},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self
 

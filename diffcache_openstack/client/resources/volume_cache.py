@@ -72,7 +72,7 @@ class VolumeCache(base.Resource):
         response = session.patch(
             f'{self.base_path}/{self.id}',
             json={'volume_cache': {**values, 'generation': self.generation}},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self
 
@@ -82,7 +82,7 @@ class VolumeCache(base.Resource):
         response = session.put(
             f'{self.base_path}/{self.id}/specs',
             json={'volume_cache': {'specs': specs}},
-            microversion=self._get_microversion(session))
+            microversion=self.microversion_of(session))
         self._translate_response(response)
         return self
 

@@ -19,6 +19,8 @@ from diffcache_openstack.cmd.manage import base
 class AgentStatus(base.HostArgument, base.ShowOne):
     """Show what the agent of a host is doing."""
 
+    examples = ('edge-1-host-2',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.agents() as agents:
             status = agents.status(base.service_context(),

@@ -23,7 +23,8 @@ from oslo_config import cfg
 
 from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.common.commands import cli
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
@@ -50,8 +51,13 @@ class Command(cli.Command, command.Command):
     def database(self) -> typing.Iterator[engine.Database]:
         """Open the database for as long as the block runs.
 
-        :raises PermanentError: it cannot be used
+        :raises PermanentError: it cannot be used, or there is none
         """
+        if path := engine.missing_file(self.conf):
+            raise exceptions.PermanentError(
+                f'There is no database {path}; set [database] connection to'
+                f' that of the conductors, or run'
+                f' "diffcache-manage db sync" to create it.')
         database = engine.Database(self.conf)
         with engine.errors_explained(self.conf):
             try:
@@ -84,10 +90,11 @@ class Command(cli.Command, command.Command):
 class HostArgument(Command):
     """A command about one host."""
 
-    arguments = (cli.Argument('host', help='Name of the host.'),)
+    arguments = (cli.Argument('host', metavar='HOST',
+                              help='Name of the host.'),)
 
 
-class Lister(Command, lister.Lister):
+class Lister(Command, cli.Columns, lister.Lister):
     """A command that prints a table."""
 
     def text(self, line: str) -> str:
@@ -97,7 +104,7 @@ class Lister(Command, lister.Lister):
         return line
 
 
-class ShowOne(Command, show.ShowOne):
+class ShowOne(Command, cli.Columns, show.ShowOne):
     """A command that prints the fields of one resource."""
 
 

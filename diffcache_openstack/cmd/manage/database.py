@@ -23,7 +23,7 @@ class DbSync(base.Command):
     """Create the database schema or upgrade it."""
 
     arguments = (
-        cli.Argument('revision', nargs='?', default='head',
+        cli.Argument('revision', metavar='REVISION', nargs='?', default='head',
                      help='Revision to upgrade to (default: the newest).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -29,6 +29,7 @@ class Doctor(base.Lister):
     and would work better otherwise.
     """
 
+    examples = ('--role compute',)
     _failed = False
 
     arguments = (

@@ -30,13 +30,15 @@ from oslo_config import cfg
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.cmd.manage import host_systems
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import mounts
+from diffcache_openstack.common import option_names
 from diffcache_openstack.common import reflinks
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common import units
 from diffcache_openstack.conf import dangers
+from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.rpc import buses
@@ -260,6 +262,31 @@ def _nova(conf) -> Results:
     yield _compared('Nova', version, _OLDEST_NOVA)
 
 
+def _nova_options(conf) -> Results:
+    return _options_of('nova', 'nova-compute')
+
+
+def _glance_options(conf) -> Results:
+    return _options_of('glance', 'glance-api')
+
+
+def _options_of(project: str, program: str) -> Results:
+    """Check the names of our options in the files of another project."""
+    group = opts.PROJECT
+    known = opts.listed_opts(f'{group}.{project}').get(group, ())
+    # Where they are not installed, nothing of ours reads the files.
+    for path in cfg.find_config_files(project, program) if known else ():
+        try:
+            option_names.check_group([path], group, known)
+        except cfg.Error as error:
+            yield FAILED, str(error)
+        except OSError as error:
+            yield WARNING, (f'{path} is not checked: {error.strerror}; run'
+                            f' this as root, too')
+        else:
+            yield OK, f'{path}: all options of [{group}] are known'
+
+
 def _glance(conf) -> Results:
     # Glance is a WSGI application without a program of its own.
     version = host_systems.version_of('glance-manage')
@@ -293,6 +320,28 @@ def _running(conf) -> Results:
         yield OK, f'runs by site map {status.get("map_generation")}'
     for found in status.get('repositories') or ():
         yield _repository(found)
+    if status.get('scrub'):
+        yield from _scrub(status['scrub'])
+
+
+def _scrub(found: dict[str, typing.Any]) -> Results:
+    for each in found['damages']:
+        yield FAILED, (f'{each["object"]} was damaged; delivered from it since'
+                       f' it was last found right:'
+                       f' {", ".join(each["outputs"])}; remove these files,'
+                       f' rebuild the servers on them, and delete'
+                       f' {each["record"]}')
+    options = (f'[agent] scrub_rate ='
+               f' {units.format_size(found["rate"])}/s')
+    if found['needed_rate'] > found['rate'] or found['overdue']:
+        yield WARNING, (f'{found["overdue"]} stored objects were not read for'
+                        f' more than [agent] scrub_days = {found["days"]};'
+                        f' that takes'
+                        f' {units.format_size(round(found["needed_rate"]))}/s:'
+                        f' raise {options}')
+    else:
+        yield OK, (f'stored objects are read within {found["days"]} days at'
+                   f' {options}')
 
 
 def _repository(found: dict[str, typing.Any]) -> Result:
@@ -311,9 +360,11 @@ _OF_AGENTS = {
     'shared extents': _extents, 'output directories': _outputs,
     'transfers': _transfers, 'messages': _messages,
     'conductor': _agent_conductor, 'programs': _programs,
-    'Nova': _nova, 'Glance': _glance, 'agent': _running}
+    'Nova': _nova, 'options of Nova': _nova_options,
+    'Glance': _glance, 'options of Glance': _glance_options,
+    'agent': _running}
 # What only hosts have that run servers.
-_OF_COMPUTE = 'output directories', 'Nova'
+_OF_COMPUTE = 'output directories', 'Nova', 'options of Nova'
 
 #: By role, the checks of a host, by name.
 CHECKS: dict[str, dict[str, collections.abc.Callable[..., Results]]] = {

@@ -17,7 +17,7 @@ from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import senders
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 
 AUTHORITY_KEY = '/etc/diffcache/authority.key'
 AUTHORITY = '/etc/diffcache/authority.pem'
@@ -32,7 +32,7 @@ _AUTHORITY = (
                  help='Certificate of the authority, [messaging]'
                       ' authority_file of all services (default:'
                       ' %(default)s).'),
-    cli.Argument('--days', type=int, default=_YEARS,
+    cli.Argument('--days', metavar='N', type=int, default=_YEARS,
                  help='Days until the certificate expires (default:'
                       ' %(default)s).'))
 
@@ -50,26 +50,29 @@ class AuthorityCreate(base.Command):
 class HostKeyCreate(base.Command):
     """Create the key that the services of a host sign their messages with."""
 
+    examples = (
+        'edge-1-host-2 edge-1-host-2.key --role compute --site edge-1',)
     arguments = (
-        cli.Argument('host',
+        cli.Argument('host', metavar='HOST',
                      help='Name of the host: [agent] host of its agent.'),
-        cli.Argument('file',
+        cli.Argument('file', metavar='FILE',
                      help='File to write, which must not exist; copy it to the'
                           ' host, [messaging] key_file.'),
         cli.Argument('--role', choices=host_keys.ROLES,
                      default=host_keys.COMPUTE,
                      help='Role of the host: [agent] role of its agent;'
-                          ' controller for conductor, API and diffcache-manage'
-                          ' (default: compute).'),
-        cli.Argument('--site', default='default',
+                          ' controller for conductor, API and'
+                          ' diffcache-manage; cinder for cinder-volume and'
+                          ' cinder-backup (default: compute).'),
+        cli.Argument('--site', metavar='SITE', default='default',
                      help='Site at which the host may register: [agent] site'
-                          ' of its agent; a controller has none (default:'
-                          ' %(default)s).'),
+                          ' of its agent; controller and cinder have none'
+                          ' (default: %(default)s).'),
         *_AUTHORITY)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         role = parsed_args.role
-        site = None if role == host_keys.CONTROLLER else parsed_args.site
+        site = None if role in host_keys.WITHOUT_SITE else parsed_args.site
         host_keys.create_host_key(
             (parsed_args.authority_key, parsed_args.authority),
             host_keys.Subject(parsed_args.host, role, site),
@@ -79,13 +82,16 @@ class HostKeyCreate(base.Command):
 class HostKeyShow(base.ShowOne):
     """Show whose key a file has."""
 
-    arguments = (cli.Argument('file', help='File with the key.'),)
+    examples = ('edge-1-host-2.key',)
+    arguments = (cli.Argument('file', metavar='FILE',
+                              help='File with the key.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        signer = host_keys.HostKey(parsed_args.file).signer
-        return ('host', 'role', 'site', 'issued_at'), (
+        key = host_keys.HostKey(parsed_args.file)
+        signer = key.signer
+        return ('host', 'role', 'site', 'issued_at', 'expires_at'), (
             signer.name, signer.role, signer.site or '',
-            signer.issued_at.isoformat())
+            signer.issued_at.isoformat(), key.expires_at.isoformat())
 
 
 class HostKeyRevoke(base.HostArgument):
@@ -96,10 +102,12 @@ class HostKeyRevoke(base.HostArgument):
     heartbeat, from a conductor whose key is not revoked.
     """
 
+    examples = ('edge-1-host-2',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.database() as database:
             database.write(senders.revoke, parsed_args.host,
-                           objects_base.now())
+                           versioned.now())
 
 
 class RevocationList(base.Lister):

@@ -23,8 +23,10 @@ from diffcache_openstack.db.sites import host_rows
 class HostList(base.Lister):
     """List hosts with their state and what they hold."""
 
+    examples = ('--site edge-1',)
     arguments = (
-        cli.Argument('--site', help='List only hosts of this site.'),)
+        cli.Argument('--site', metavar='SITE',
+                     help='List only hosts of this site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.database() as database:
@@ -42,6 +44,8 @@ class HostList(base.Lister):
 class HostObjectList(base.HostArgument, base.Lister):
     """List what a host holds."""
 
+    examples = ('edge-1-host-2',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.database() as database:
             host = database.read(held_rows.get_host, parsed_args.host)
@@ -55,6 +59,8 @@ class HostDelete(base.HostArgument):
 
     A host whose agent still runs registers itself again.
     """
+
+    examples = ('edge-1-host-2',)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.database() as database:

@@ -27,23 +27,26 @@ from diffcache_openstack import objects
 class ImageRegister(base.ShowOne):
     """Add an image file to the repository."""
 
+    examples = ('debian-12.raw --name debian-12',)
     arguments = (
-        cli.Argument('path',
+        cli.Argument('path', metavar='PATH',
                      help='Path of a raw image on the repository host.'),
-        cli.Argument('--name', required=True, help='Human-readable name.'),
-        cli.Argument('--id', help='ID of the image (default: a random UUID).'),
-        cli.Argument('--host',
+        cli.Argument('--name', metavar='NAME', required=True,
+                     help='Human-readable name.'),
+        cli.Argument('--id', metavar='ID',
+                     help='ID of the image (default: a random UUID).'),
+        cli.Argument('--host', metavar='HOST',
                      help='Name of the repository host; needed if there are'
                           ' several.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         host = parsed_args.host or self._repository()
         with self.agents() as agents:
-            template = agents.register_image(
+            image = agents.register_image(
                 base.service_context(), host,
                 os.path.abspath(parsed_args.path),
                 parsed_args.id or str(uuid.uuid4()), parsed_args.name)
-        return base.fields(template)
+        return base.fields(image)
 
     def _repository(self):
         with self.database() as database:
@@ -64,13 +67,15 @@ class ImageFetch(base.ShowOne):
     to the agent's user where that may not give files away.
     """
 
+    examples = ('0a1b debian-12.raw --host edge-1-host-2',)
     arguments = (
-        cli.Argument('image', help='ID of the image.'),
-        cli.Argument('output',
+        cli.Argument('image', metavar='IMAGE', help='ID of the image.'),
+        cli.Argument('output', metavar='OUTPUT',
                      help='Absolute path on the host, below one of [agent]'
                           ' output_directories.'),
-        cli.Argument('--host', required=True, help='Name of the host.'),
-        cli.Argument('--mode',
+        cli.Argument('--host', metavar='HOST', required=True,
+                     help='Name of the host.'),
+        cli.Argument('--mode', metavar='MODE',
                      help='Serve mode to use instead of [agent] serve_mode.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -91,7 +96,7 @@ class ImageList(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.database() as database:
             images = [
-                t for t in database.read(catalogue.known_templates)
+                t for t in database.read(catalogue.known_images)
                 if parsed_args.withdrawn == (t.status != objects.ACTIVE)]
         return ('ID', 'Name', 'Content ID', 'Size', 'Data', 'Status'), [
             (t.id, t.name, t.content_id, cells.Size(t.size),
@@ -100,15 +105,18 @@ class ImageList(base.Lister):
 
 class _ImageArgument(base.Command):
 
-    arguments = (cli.Argument('image', help='ID of the image in Glance.'),)
+    arguments = (cli.Argument('image', metavar='IMAGE',
+                              help='ID of the image in Glance.'),)
 
 
 class ImageDelete(_ImageArgument):
     """Delete an image and its patches from the catalogue."""
 
+    examples = ('0a1b',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.database() as database:
-            database.write(catalogue.remove_template, parsed_args.image)
+            database.write(catalogue.remove_image, parsed_args.image)
 
 
 class ImageRestore(_ImageArgument):
@@ -118,6 +126,8 @@ class ImageRestore(_ImageArgument):
     Restore it if it was marked by mistake, and still exists in Glance.
     """
 
+    examples = ('0a1b',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.database() as database:
-            database.write(catalogue.restore_template, parsed_args.image)
+            database.write(catalogue.restore_image, parsed_args.image)

@@ -21,8 +21,10 @@ from diffcache_openstack.common import keys
 class KeyCreate(base.Command):
     """Create the key that the agents of a deployment share."""
 
+    examples = ('deployment.key',)
     arguments = (
-        cli.Argument('file', help='File to write; it must not exist.'),)
+        cli.Argument('file', metavar='FILE',
+                     help='File to write; it must not exist.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         keys.create_key(parsed_args.file)

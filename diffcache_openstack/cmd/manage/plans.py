@@ -23,7 +23,9 @@ from diffcache_openstack.db.planning import plans
 class PlanCreate(base.ShowOne):
     """Compute a new plan for a site now."""
 
-    arguments = (cli.Argument('site', help='Name of the site.'),)
+    examples = ('edge-1',)
+    arguments = (cli.Argument('site', metavar='SITE',
+                              help='Name of the site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.conductor() as conductor:
@@ -40,7 +42,9 @@ class PlanCreate(base.ShowOne):
 class PlanItemList(base.Lister):
     """List the objects that the current plan of a site places."""
 
-    arguments = (cli.Argument('site', help='Name of the site.'),)
+    examples = ('edge-1',)
+    arguments = (cli.Argument('site', metavar='SITE',
+                              help='Name of the site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.database() as database:

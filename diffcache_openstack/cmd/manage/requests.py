@@ -22,8 +22,9 @@ from diffcache_openstack.db.planning import history
 class RequestList(base.Lister):
     """List the latest image requests and how they were served."""
 
+    examples = ('--limit 20',)
     arguments = (
-        cli.Argument('--limit', type=int, default=50,
+        cli.Argument('--limit', metavar='N', type=int, default=50,
                      help='Most requests to list (default: 50).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -32,6 +33,6 @@ class RequestList(base.Lister):
                                      parsed_args.limit)
         return ('Started at', 'Host', 'Image', 'Way', 'Seconds', 'WAN',
                 'Fallbacks', 'Error'), [
-            (r.started_at.isoformat(), r.host, r.template_id, r.way,
+            (r.started_at.isoformat(), r.host, r.image_id, r.way,
              round(r.seconds, 3), cells.Size(r.wan_bytes), r.fallbacks,
              r.error) for r in requests]

@@ -27,7 +27,7 @@ from diffcache_openstack.common import files
 from diffcache_openstack.common import units
 from diffcache_openstack.db.views import savings_views
 from diffcache_openstack.db.views import site_views
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import conductor_control_api
 
 _DAYS = 30
@@ -58,23 +58,24 @@ class SiteReport(base.ShowOne):
     conductor, by the demand of today.
     """
 
+    examples = ('edge-1 --days 30 --page report.html',)
     arguments = (
-        cli.Argument('site', help='Name of the site.'),
+        cli.Argument('site', metavar='SITE', help='Name of the site.'),
         cli.Argument('--days', type=cli.whole(1), default=_DAYS, metavar='N',
-                     help='Report on the requests of so many days (default:'
+                     help='Report on the requests of this many days (default:'
                           ' %(default)s).'),
         cli.Argument('--price', type=cli.real(0), metavar='AMOUNT',
                      help='Price of 1 GB (10^9 bytes) over the WAN, in any'
                           ' currency; adds what was saved in money.'),
         cli.Argument('--add-capacity', type=cli.size(), default=100 * _GB,
                      metavar='SIZE',
-                     help='Estimate what so much more cache on each host would'
-                          ' save (default: 100 GB).'),
+                     help='Estimate what this much more cache on each host'
+                          ' would save (default: 100 GB).'),
         cli.Argument('--page', type=pathlib.Path, metavar='FILE',
                      help='Write the report as an HTML page, too.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        since = objects_base.now() - datetime.timedelta(days=parsed_args.days)
+        since = versioned.now() - datetime.timedelta(days=parsed_args.days)
         with self.database() as database:
             facts = database.read(_facts, parsed_args.site, since)
         report = summary(facts, parsed_args.days, parsed_args.price)

@@ -36,12 +36,12 @@ class Status(base.Lister):
         with self.database() as database:
             rows = database.read(_site_rows)
         return ('Site', 'Hosts up', 'Hosts down', 'Map', 'Plan', 'Objects',
-                'Cost (s/day)', 'Bound (s/day)', 'Templates',
+                'Cost (s/day)', 'Bound (s/day)', 'Images',
                 'Patches'), rows
 
 
 def _site_rows(session):
-    templates = len(catalogue.list_templates(session))
+    images = len(catalogue.list_images(session))
     patches = len(catalogue.list_patches(session))
     rows = []
     for site in generations.list_sites(session):
@@ -52,5 +52,5 @@ def _site_rows(session):
                  round(plan.lower_bound_s, 1)) if plan else (None,) * 4
         rows.append((site, up, len(hosts) - up,
                      generations.map_generation(session, site), *known,
-                     templates, patches))
+                     images, patches))
     return rows

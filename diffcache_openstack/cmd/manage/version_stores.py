@@ -22,7 +22,8 @@ from diffcache_openstack.rpc import conductor_versions_api
 
 class _ProjectArgument(base.Command):
 
-    arguments = (cli.Argument('project', help='ID of the project.'),)
+    arguments = (cli.Argument('project', metavar='PROJECT',
+                              help='ID of the project.'),)
 
 
 class VersionStoreReset(_ProjectArgument):
@@ -32,6 +33,8 @@ class VersionStoreReset(_ProjectArgument):
     changes it continues with the catalogue that the store has. Remove what the
     agents remember, too, as their error says.
     """
+
+    examples = ('8f4c2d',)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with self.database() as database:
@@ -47,6 +50,8 @@ class VersionKeyRotate(_ProjectArgument, base.ShowOne):
     leisure, by tasks that follow each other. The former key is needed until a
     task has the result "packs_left": 0.
     """
+
+    examples = ('8f4c2d',)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         task_id = str(uuid.uuid4())

@@ -19,6 +19,7 @@ from cliff import columns
 
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import manifest
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.blocks import trim
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
@@ -28,6 +29,7 @@ from diffcache_openstack.common.commands import cli
 class Manifest(quick.ShowOne):
     """Create the manifest of an image: the hashes of all its leaves."""
 
+    examples = ('debian-12.raw debian-12.manifest',)
     arguments = (
         cli.Argument('image', metavar='IMAGE',
                      help='Raw or qcow2 image; its content as a guest reads it'
@@ -37,6 +39,7 @@ class Manifest(quick.ShowOne):
                           ' complete.'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        operands.check_disk(args.image, 'image')
         with progress.of(self, 'manifest') as bar:
             made = manifest.create(args.image, args.output, bar)
         fields = dataclasses.asdict(made)
@@ -46,6 +49,7 @@ class Manifest(quick.ShowOne):
 class Trim(quick.ShowOne):
     """Copy an image with the free blocks of its filesystems zeroed."""
 
+    examples = ('debian-12.raw debian-12-trimmed.qcow2 --output-format qcow2',)
     arguments = (
         cli.Argument('image', metavar='IMAGE',
                      help='Raw or qcow2 image to read.'),
@@ -92,11 +96,12 @@ class Files(quick.Lister):
     file is listed by its use, in brackets. Every byte counts once.
     """
 
+    examples = ('debian-12.raw',)
     arguments = (
         cli.Argument('image', metavar='IMAGE',
                      help='Raw or qcow2 image to read.'),
         cli.Argument('--chunk', type=cli.size(1), metavar='SIZE',
-                     help='List numbers of chunks of so many bytes instead of'
+                     help='List numbers of chunks of this size instead of'
                           ' ranges of bytes; lazy boots fetch 256KiB.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:

@@ -12,12 +12,12 @@
 """``diffcache lazy``: boots from an image that is still arriving."""
 
 import argparse
+import contextlib
 import dataclasses
 import grp
 import json
 import os
 import pathlib
-import socket
 import sys
 import typing
 
@@ -25,6 +25,7 @@ from cliff import columns
 
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.common import control_socket
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
@@ -32,6 +33,8 @@ from diffcache_openstack.prefetch import scenarios
 
 
 _CHUNKS = cli.whole(1, scenarios.MAX_CHUNKS)
+# For an answer of diffcached, which asks a process for each image.
+_ANSWER_SECONDS = 10.0
 
 
 class Replay(quick.ShowOne):
@@ -41,6 +44,7 @@ class Replay(quick.ShowOne):
     network, and the same scenario gives the same result.
     """
 
+    examples = ('scenario.json --mode later',)
     arguments = (
         cli.Argument('scenario', metavar='SCENARIO.json',
                      help='Image, links and reads of each instance.'),
@@ -76,7 +80,7 @@ class Replay(quick.ShowOne):
 
 
 class NotServed(exceptions.InvalidInput):
-    """No daemon answers for a state folder."""
+    """No daemon answers for a state folder, or at a socket."""
 
 
 _SECONDS = cli.seconds(0, 1e9)
@@ -113,6 +117,11 @@ class Serve(quick.Command):
     and prints one line of JSON when the file can be read. SIGTERM unmounts it.
     """
 
+    examples = (
+        'debian-12.raw --manifest debian-12.manifest --mount /mnt/lazy '
+        '--state /var/tmp/lazy',
+        '114926f1 --store file:///srv/versions --mount /mnt/lazy --state '
+        '/var/tmp/lazy --hydrate 1800')
     arguments = (
         cli.Argument('image', metavar='IMAGE',
                      help='Raw image: a path, or the URL of an HTTP server'
@@ -147,10 +156,10 @@ class Serve(quick.Command):
                           ' profile, and none that continue what is read in'
                           ' sequence.'),
         cli.Argument('--profile', metavar='FILE',
-                     help='What earlier boots read: a JSON object with a list'
-                          ' of [chunk, count, mean_us] as "profile" and 262144'
-                          ' as "chunk", such as the output of diffcache lazy'
-                          ' replay with such chunks.'),
+                     help='What earlier boots read: a JSON object with 1 as'
+                          ' "format", 262144 as "chunk" and a list of [chunk,'
+                          ' count, mean_us] as "profile", such as the output'
+                          ' of diffcache lazy replay with such chunks.'),
         cli.Argument('--threshold', type=cli.real(0.001, 1e6), metavar='N',
                      help='Prefetch chunks of the profile that at least N'
                           ' instances read; below 1: that part of those that'
@@ -187,6 +196,7 @@ class Serve(quick.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
+        _check_mount(args.mount)
         config = {
             'manifest': args.manifest and os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
@@ -207,6 +217,22 @@ class Serve(quick.Command):
         daemon = programs.find('diffcached')
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])
+
+
+def _check_mount(path: str) -> None:
+    """Check that there is something to mount at.
+
+    What a killed keeper has left there cannot be looked at, and is replaced.
+
+    :raises InvalidInput: there is nothing
+    """
+    with contextlib.suppress(OSError):
+        try:
+            os.stat(path)
+        except FileNotFoundError as error:
+            raise exceptions.InvalidInput(
+                f'--mount: there is no directory {path}; create it.'
+            ) from error
 
 
 def _configure_image(args: argparse.Namespace,
@@ -239,11 +265,9 @@ def _read_status(state: str) -> dict[str, typing.Any]:
             f'Cannot open the state folder {state} ({error.strerror}): name'
             f' the --state of a running diffcache lazy serve.') from error
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(f'/proc/self/fd/{folder}/socket')
-            with connection.makefile('rb') as answer:
-                return typing.cast(dict[str, typing.Any], json.load(answer))
-    except (OSError, ValueError) as error:
+        return control_socket.ask(f'/proc/self/fd/{folder}/socket',
+                                  {'command': 'status'}, _ANSWER_SECONDS)
+    except (OSError, ValueError, control_socket.CommandFailed) as error:
         raise NotServed(
             f'No diffcached answers for {state} ({error}): start it with'
             f' diffcache lazy serve --state {state}') from error
@@ -280,6 +304,7 @@ class Sources(columns.FormattableColumn):
 class Status(quick.ShowOne):
     """Show what diffcache lazy serve has served and fetched."""
 
+    examples = ('--state /var/tmp/lazy',)
     cells = {'hydration': Hydration, 'sources': Sources}
     arguments = (
         cli.Argument('--state', required=True, metavar='DIR',
@@ -287,3 +312,29 @@ class Status(quick.ShowOne):
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         return _read_status(args.state)
+
+
+class List(quick.Lister):
+    """List the images that the diffcached of this host serves."""
+
+    examples = ('/var/lib/diffcache/lazy/diffcached.sock',)
+    arguments = (
+        cli.Argument('socket', metavar='SOCKET',
+                     help='Control socket of diffcached ([lazy] socket).'),)
+
+    _COLUMNS = ('content_id', 'path', 'complete', 'present', 'data_chunks',
+                'instances', 'error')
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        try:
+            images = control_socket.ask(
+                parsed_args.socket, {'command': 'list'},
+                _ANSWER_SECONDS)['images']
+        except (OSError, ValueError, KeyError,
+                control_socket.CommandFailed) as error:
+            raise NotServed(
+                f'No diffcached answers at {parsed_args.socket} ({error}):'
+                f' check the service diffcache-lazy, and that this user may'
+                f' connect ([lazy] socket_group).') from error
+        return self._COLUMNS, [tuple(map(image.get, self._COLUMNS))
+                               for image in images]

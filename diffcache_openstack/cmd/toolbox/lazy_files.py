@@ -23,6 +23,7 @@ from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import files
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
@@ -36,6 +37,7 @@ def _files_of(found: file_map.FileMap) -> by_file.Files:
 class Files(quick.Lister):
     """Show which files of an image boots read, by first read."""
 
+    examples = ('boots.json debian-12.raw',)
     arguments = (
         cli.Argument('boots', metavar='BOOTS.json',
                      help='What boots read: a scenario of diffcache lazy'
@@ -52,7 +54,7 @@ class Files(quick.Lister):
             shares = by_file.of_scenario(
                 scenarios.from_dict(document), known)
         else:
-            rows, chunk = scenarios.profile_of(document)
+            rows, chunk = scenarios.profile_of(parsed_args.boots, document)
             shares = by_file.of_profile(profiles.of_means(rows), chunk, known)
         shares.sort(key=lambda share: share.first_us)
         return ('File', 'Partition', 'Size', 'Read', 'In Chunks',
@@ -71,12 +73,14 @@ class Carry(quick.ShowOne):
     are equal, then to the files of the same paths.
     """
 
+    examples = (
+        'boots.json debian-12.raw debian-12.1.raw --output carried.json',)
     arguments = (
         cli.Argument('profile', metavar='PROFILE.json',
-                     help='Profile of SOURCE: an object with a list of [chunk,'
-                          ' count, mean_us] as "profile" and the bytes of a'
-                          ' chunk as "chunk", such as the output of diffcache'
-                          ' lazy replay.'),
+                     help='Profile of SOURCE: a JSON object with "format" 1,'
+                          ' the bytes of a chunk as "chunk" and a list of'
+                          ' [chunk, count, mean_us] as "profile", such as the'
+                          ' output of diffcache lazy replay.'),
         cli.Argument('source', metavar='SOURCE',
                      help='Image of the profile; for --by blocks and both it'
                           ' has to be raw.'),
@@ -94,15 +98,15 @@ class Carry(quick.ShowOne):
         operands.check_output(args.output, profile=args.profile,
                               source=args.source, target=args.target)
         given, chunk = scenarios.profile_of(
-            scenarios.read_json(args.profile))
+            args.profile, scenarios.read_json(args.profile))
         rows = profiles.of_means(given)
         ways = [find_common(name, args.source, args.target, rows, chunk)
                 for name in WAYS if args.by in (name, 'both')]
         carried = carry.carry_in_turn(rows, ways)
         with operands.translate_os_errors(args.output), files.replacing(
                 args.output, durable=False) as part:
-            part.write_text(json.dumps({
-                'chunk': chunk, 'profile': profiles.with_means(carried)}))
+            part.write_text(json.dumps(profile_files.document(
+                chunk, profiles.with_means(carried))))
         found = {'output': args.output, 'chunk': chunk,
                  'chunks': len(rows), 'carried_chunks': len(carried)}
         return found

@@ -22,6 +22,7 @@ from diffcache_openstack.blocks.codecs import auto
 from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import matrix
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cli
@@ -47,6 +48,7 @@ class _Attempts(columns.FormattableColumn):
 class Create(quick.ShowOne):
     """Create a patch that turns one image into another."""
 
+    examples = ('debian-12.raw debian-12.1.raw to-12.1.patch',)
     arguments = (
         cli.Argument('base', metavar='BASE',
                      help='Image the patch starts from.'),
@@ -64,6 +66,8 @@ class Create(quick.ShowOne):
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         started = time.monotonic()
+        operands.check_disk(args.base, 'base')
+        operands.check_disk(args.target, 'target')
         with progress.of(self, 'create') as bar:
             if args.codec == _AUTO:
                 choice = auto.create(args.base, args.target, args.patch,
@@ -74,8 +78,6 @@ class Create(quick.ShowOne):
                 choice = auto.Choice(info, [auto.Attempt(
                     args.codec, info.patch_size, 'requested')])
         return choice.info.to_dict() | {
-            'reason': ('requested' if args.codec != _AUTO
-                       else choice.reason),
             'tried': _Attempts(choice.attempts),
             'seconds': round(time.monotonic() - started, 3)}
 
@@ -83,6 +85,7 @@ class Create(quick.ShowOne):
 class Apply(quick.ShowOne):
     """Build the target of a patch from its base and verify it."""
 
+    examples = ('debian-12.raw to-12.1.patch debian-12.1.raw',)
     arguments = (
         cli.Argument('base', metavar='BASE',
                      help='Image the patch starts from.'),
@@ -136,6 +139,7 @@ class Apply(quick.ShowOne):
 class Show(quick.ShowOne):
     """Describe a patch."""
 
+    examples = ('to-12.1.patch',)
     arguments = (cli.Argument('patch', metavar='PATCH', help='Patch file.'),)
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
@@ -146,6 +150,7 @@ class Show(quick.ShowOne):
 class Verify(quick.ShowOne):
     """Check that a patch applies to a base, without writing anything."""
 
+    examples = ('debian-12.raw to-12.1.patch',)
     arguments = (
         cli.Argument('base', metavar='BASE',
                      help='Image the patch starts from.'),
@@ -166,6 +171,7 @@ class Verify(quick.ShowOne):
 class Matrix(quick.Lister):
     """Estimate the patch size of each ordered pair of images."""
 
+    examples = ('debian-12.raw debian-12.1.raw debian-13.raw',)
     arguments = (
         cli.Argument('images', metavar='IMAGE', nargs='+',
                      help='Image; at least two.'),)

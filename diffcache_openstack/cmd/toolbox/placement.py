@@ -34,7 +34,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import whatif
 
 
@@ -47,12 +47,13 @@ _INSTANCE = cli.Argument('instance', metavar='INSTANCE.json',
 _PLACEMENT = cli.Argument('placement', metavar='PLACEMENT.json',
                           help='Placement to read.')
 _SOLVER = (
-    cli.Argument('--solver', default='auto',
+    cli.Argument('--solver', metavar='SOLVER', default='auto',
                  help='auto, ilp (proves optima of small instances) or greedy'
                       " (the paper's Algorithm 1); default: auto."),
     cli.Argument('--time-limit', type=cli.seconds(), metavar='SECONDS',
-                 help='Stop after so long, such as 90 or 5m, and return the'
-                      ' best placement found (default: no limit).'),
+                 help='Maximum seconds of the solver, such as 90 or 5m; it'
+                      ' returns the best placement found (default: no'
+                      ' limit).'),
     cli.Argument('--threads', type=cli.whole(1), default=1, metavar='N',
                  help='Threads of the solver (default: 1).'),
     _HOPS)
@@ -106,7 +107,7 @@ class _Watcher:
         self._restore()
         self.stop.set()
 
-    def __call__(self, progress: base.Progress) -> None:
+    def __call__(self, progress: solving.Progress) -> None:
         if not self._stream.isatty():
             return
         gap = 1.0
@@ -119,7 +120,7 @@ class _Watcher:
         self._drawn = True
 
 
-def _solution_fields(solution: base.Solution) -> dict[str, typing.Any]:
+def _solution_fields(solution: solving.Solution) -> dict[str, typing.Any]:
     return {
         'cost_s': solution.cost_s,
         'lower_bound_s': solution.lower_bound_s,
@@ -143,6 +144,7 @@ class Solve(quick.ShowOne):
     Ctrl-C stops the solver early and writes the best placement found so far.
     """
 
+    examples = ('instance.json --output placement.json --time-limit 60',)
     arguments = (
         _INSTANCE,
         cli.Argument('--output', required=True, metavar='PLACEMENT.json',
@@ -151,7 +153,7 @@ class Solve(quick.ShowOne):
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         _check_writable(args.output)
-        solver = base.load(args.solver)
+        solver = solving.load(args.solver)
         instance = instances.load(args.instance)
         begin = time.process_time()
         with _Watcher(sys.stderr) as watcher:
@@ -168,6 +170,7 @@ class Solve(quick.ShowOne):
 class Evaluate(quick.ShowOne):
     """Compute the cost of a cache placement and check that it is feasible."""
 
+    examples = ('instance.json placement.json',)
     arguments = (_INSTANCE, _PLACEMENT, _HOPS)
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
@@ -184,10 +187,11 @@ class Evaluate(quick.ShowOne):
 class Explain(quick.Lister):
     """List what each placed object saves and which requests read it."""
 
+    examples = ('instance.json placement.json',)
     arguments = (
         _INSTANCE,
         _PLACEMENT,
-        cli.Argument('--host', type=cli.whole(1),
+        cli.Argument('--host', metavar='HOST', type=cli.whole(1),
                      help='Only this host (1..K).'),
         _HOPS)
 
@@ -217,6 +221,8 @@ class Plan(quick.ShowOne):
     transfers cost more than they save, the present placement is kept.
     """
 
+    examples = (
+        'instance.json --max-rate 20MBps --window 3600 --output next.json',)
     arguments = (
         _INSTANCE,
         cli.Argument('--output', metavar='PLACEMENT.json',
@@ -276,6 +282,7 @@ class Plan(quick.ShowOne):
 class WhatIf(quick.ShowOne):
     """Estimate the savings if hosts, capacity or links were different."""
 
+    examples = ('instance.json --add-hosts 2',)
     arguments = (
         _INSTANCE,
         cli.Argument('--add-hosts', type=cli.whole(0), default=0,
@@ -283,8 +290,8 @@ class WhatIf(quick.ShowOne):
                      help='Add N hosts, which take a share of the requests.'),
         cli.Argument('--add-capacity', metavar='SIZE', default=0,
                      type=cli.size(-math.inf, bare=units.MB),
-                     help='Add so much capacity to each host, such as 50GB (a'
-                          ' bare number: MB); less with =-50GB.'),
+                     help='Capacity to add to each host, such as 50GB (a bare'
+                          ' number: MB); to take away with =-50GB.'),
         cli.Argument('--repository-rate', type=cli.bandwidth, metavar='RATE',
                      help='Bandwidth from the repository, such as 200Mbps (a'
                           ' bare number: Mbit/s).'),
@@ -300,7 +307,7 @@ class WhatIf(quick.ShowOne):
         *_SOLVER)
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
-        solver = base.load(args.solver)
+        solver = solving.load(args.solver)
         instance = instances.load(args.instance)
         change = whatif.Change(
             hosts=args.add_hosts, capacity_mb=args.add_capacity / units.MB,
@@ -338,6 +345,7 @@ class WhatIf(quick.ShowOne):
 class Simulate(quick.ShowOne):
     """Draw one of the paper's simulated figures."""
 
+    examples = ('--figure 2 --output figure-2.png --seeds 3',)
     arguments = (
         cli.Argument('--figure', type=int, choices=sorted(figures.FIGURES),
                      required=True, help='Number of the figure in the paper.'),
@@ -354,7 +362,7 @@ class Simulate(quick.ShowOne):
             raise exceptions.InvalidInput(
                 f'--output: {args.output} must end in .png')
         _check_writable(args.output)
-        solver = base.load(args.solver)
+        solver = solving.load(args.solver)
         figure = figures.FIGURES[args.figure]
         rows = figures.points(figure, solver, args.seeds,
                               progress=self._progress)

@@ -21,6 +21,7 @@ from cliff import command
 _PATIENCE_S = 1.0
 _WIDTH = 30
 _MB = 1e6
+_TINY = 1e-9
 
 
 class Bar:
@@ -33,19 +34,28 @@ class Bar:
     def __init__(self, label: str, stream: TextIO) -> None:
         self._label = label
         self._stream = stream
-        self._started = time.monotonic()
+        self._begun = self._started = time.monotonic()
         self._drawn = False
+        self._pass, self._last = 1, 0
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` bytes are processed."""
-        elapsed = time.monotonic() - self._started
-        if not self._stream.isatty() or elapsed < _PATIENCE_S:
+        """Show that ``done`` of ``total`` bytes are processed.
+
+        Fewer than before begin another pass over the data.
+        """
+        now = time.monotonic()
+        if done < self._last:
+            self._pass, self._started = self._pass + 1, now
+        self._last = done
+        elapsed = now - self._started
+        if not self._stream.isatty() or now - self._begun < _PATIENCE_S:
             return
         share = min(done / total, 1.0) if total else 0.0
         filled = int(share * _WIDTH)
         self._stream.write(
-            f'\r{self._label} [{"#" * filled:<{_WIDTH}}] {share:4.0%} '
-            f'{done / elapsed / _MB:7.1f} MB/s')
+            f'\r{self._label}{_ordinal(self._pass)}'
+            f' [{"#" * filled:<{_WIDTH}}] {share:4.0%}'
+            f' {done / max(elapsed, _TINY) / _MB:7.1f} MB/s')
         self._stream.flush()
         self._drawn = True
 
@@ -58,6 +68,10 @@ class Bar:
         if self._drawn:
             self._stream.write('\r\x1b[K')
             self._stream.flush()
+
+
+def _ordinal(number: int) -> str:
+    return '' if number == 1 else f', pass {number}'
 
 
 def of(what: command.Command, label: str) -> Bar:

@@ -67,11 +67,11 @@ class Command(Quick, command.Command):
     """A command that prints nothing, or what it says itself."""
 
 
-class Lister(Quick, lister.Lister):
+class Lister(Quick, cli.Columns, lister.Lister):
     """A command that prints a table."""
 
 
-class ShowOne(Quick, show.ShowOne):
+class ShowOne(Quick, cli.Columns, show.ShowOne):
     """A command that prints fields.
 
     :cvar cells: by field, how a table shows it, if not as a list or a dict

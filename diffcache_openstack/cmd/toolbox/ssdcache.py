@@ -16,6 +16,7 @@ import typing
 
 from cliff import columns
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
@@ -103,7 +104,7 @@ _RULES = (
     cli.Argument('--evict', choices=simulation.EVICTIONS, default='lru',
                  help='Which block leaves a full partition (default: lru).'),
     cli.Argument('--admission', metavar='N', type=int, default=1,
-                 choices=range(1, server.MAX_ADMISSION + 1),
+                 choices=range(1, choices.MAX_ADMISSION + 1),
                  help='Cache a block at the N-th reference to it within as'
                       " many references as the volume's limit, unless the"
                       ' volume has a number of its own (default: 1).'),
@@ -122,8 +123,8 @@ _RULES = (
                  help='Write a block back after this time (default: 30).'),
     cli.Argument('--samples', metavar='BLOCKS', type=_BLOCKS,
                  default=server.SAMPLES,
-                 help='Follow so many blocks of each volume for its curve, at'
-                      ' most; 0 for none (default: %(default)s).'))
+                 help='Maximum number of blocks of each volume to sample for'
+                      ' its curve; 0 for none (default: %(default)s).'))
 
 
 class Serve(quick.Command):
@@ -135,6 +136,10 @@ class Serve(quick.Command):
     that "diffcache ssdcache attach" added are served again, too.
     """
 
+    examples = (
+        '--device /dev/nvme0n1p3 --socket nbd.sock --control cache.sock '
+        '--capacity 100GiB --volume '
+        'database=/dev/vg/database,mode=write-back',)
     arguments = (
         *_DEVICE,
         cli.Argument('--volume', action='append', type=_volume, default=[],
@@ -206,6 +211,7 @@ class _VolumeControl(_Control):
 class Status(_Control):
     """Show the state of a running cache and of its volumes."""
 
+    examples = ('--control cache.sock',)
     COMMAND = 'status'
 
 
@@ -216,6 +222,7 @@ class Epoch(_Control):
     compute host does this by itself.
     """
 
+    examples = ('--control cache.sock',)
     COMMAND = 'epoch'
 
 
@@ -235,6 +242,7 @@ class Curve(quick.ShowOne):
     blocks they are, the hits of caches of all sizes, and mean latencies.
     """
 
+    examples = ('--control cache.sock database',)
     cells = {'hits': _Steps}
     arguments = (_CONTROL, _NAME)
 
@@ -261,17 +269,17 @@ def _settings(**defaults: typing.Any) -> list[cli.Argument]:
             required=bool(defaults) and name not in defaults, **more)
 
     return [
-        option('limit', 'Cache at most so much of the volume, such as 2GiB, or'
-               ' a number of blocks of 4 KiB', metavar='BLOCKS',
+        option('limit', 'Maximum cache size of the volume, such as 2GiB, or a'
+               ' number of blocks of 4 KiB', metavar='BLOCKS',
                type=_BLOCKS),
         option('mode', 'What the cache does with reads and writes',
-               choices=server.MODES),
+               choices=choices.MODES),
         option('sequential-cutoff', 'Do not cache what a request adds after'
-               ' so much in sequence; 0 for never', metavar='SIZE',
+               ' this many bytes in sequence; 0 for never', metavar='SIZE',
                type=_BYTES),
         option('admission', 'Cache a block at the N-th reference to it; 0 for'
                ' the number that the cache was started with', metavar='N',
-               type=int, choices=range(server.MAX_ADMISSION + 1))]
+               type=int, choices=range(choices.MAX_ADMISSION + 1))]
 
 
 def _given(args: argparse.Namespace) -> dict[str, typing.Any]:
@@ -291,12 +299,15 @@ class Attach(_VolumeControl):
     limit and the other options.
     """
 
+    examples = (
+        '--control cache.sock database nbd://10.0.0.5/database --limit '
+        '10GiB',)
     COMMAND = 'attach'
 
     arguments = (
         cli.Argument('origin', metavar='ORIGIN',
                      help=f'What the volume is: {_ORIGIN}'),
-        *_settings(**{'mode': server.MODES[0], 'sequential-cutoff': 0,
+        *_settings(**{'mode': choices.MODES[0], 'sequential-cutoff': 0,
                       'admission': 0}))
 
     def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
@@ -317,6 +328,7 @@ class Recover(_VolumeControl):
     if no other host has.
     """
 
+    examples = ('--control cache.sock database /dev/vg/database',)
     COMMAND = 'recover'
 
     arguments = (
@@ -335,6 +347,7 @@ class Resize(_VolumeControl):
     Clients see it when they connect again. What is cached stays.
     """
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'resize'
 
 
@@ -346,12 +359,14 @@ class Disconnect(_VolumeControl):
     one, requests that are under way fail.
     """
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'disconnect'
 
 
 class Set(_VolumeControl):
     """Change settings of a volume while it is in use."""
 
+    examples = ('--control cache.sock database --limit 20GiB',)
     COMMAND = 'set'
 
     arguments = _settings()
@@ -363,6 +378,7 @@ class Set(_VolumeControl):
 class Flush(_VolumeControl):
     """Write the dirty blocks of a volume back, and make its writes durable."""
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'flush'
 
 
@@ -375,6 +391,7 @@ class AcceptLoss(_VolumeControl):
     systems were checked: it was told nothing else than that a flush failed.
     """
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'accept-loss'
 
 
@@ -385,6 +402,7 @@ class GuestEnded(_VolumeControl):
     Nova's driver does this by itself.
     """
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'guest-ended'
 
 
@@ -401,6 +419,7 @@ class _Discard(_VolumeControl):
 class Invalidate(_Discard):
     """Remove the blocks of a volume from the cache, written back before."""
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'invalidate'
 
 
@@ -410,4 +429,5 @@ class Detach(_Discard):
     Clients that are still connected are served without the cache.
     """
 
+    examples = ('--control cache.sock database',)
     COMMAND = 'detach'

@@ -16,11 +16,12 @@ import pathlib
 from typing import Any
 
 
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.embedded import report
-from diffcache_openstack.embedded import site
+from diffcache_openstack.embedded import sites
 from diffcache_openstack.embedded import testbed
 
 # Capacities of the hosts as fractions of the mean image: the paper's 5, 8 and
@@ -31,6 +32,9 @@ _CAPACITIES = (5 / 7, 8 / 7, 8 / 7)
 class Run(quick.ShowOne):
     """Serve images at an embedded site in four modes and compare them."""
 
+    examples = (
+        'debian-12.raw debian-12.1.raw --state /var/tmp/testbed --wan '
+        '100Mbps',)
     arguments = (
         cli.Argument('images', nargs='+', metavar='IMAGE',
                      help='Raw disk image; at least two.'),
@@ -67,8 +71,8 @@ class Run(quick.ShowOne):
             raise exceptions.InvalidInput(
                 'One image has no other to be patched from; name at least '
                 'two.')
-        links = site.LinkSpec(args.wan, args.lan,
-                              args.local)
+        links = sites.LinkSpec(args.wan, args.lan,
+                               args.local)
         setup = testbed.Setup(
             self._hosts(args, images), links,
             requests=args.requests, seed=args.seed,
@@ -91,20 +95,18 @@ class Run(quick.ShowOne):
 
     @staticmethod
     def _image(name: str) -> testbed.Image:
+        operands.check_disk(name, 'image')
         path = pathlib.Path(name).resolve()
-        if not path.is_file():
-            raise exceptions.NotFound(
-                f'The image {name} does not exist; check the path.')
         return testbed.Image(path.stem, path)
 
     @staticmethod
     def _hosts(args: argparse.Namespace, images: list[testbed.Image]
-               ) -> tuple[site.HostSpec, ...]:
+               ) -> tuple[sites.HostSpec, ...]:
         if args.capacity:
             sizes = args.capacity
         else:
             data = [image.path.stat().st_blocks * 512 for image in images]
             mean = sum(data) / len(data)
             sizes = [round(share * mean) for share in _CAPACITIES]
-        return tuple(site.HostSpec(f'host-{number}', size)
+        return tuple(sites.HostSpec(f'host-{number}', size)
                      for number, size in enumerate(sizes, start=1))

@@ -12,18 +12,19 @@
 """``diffcache trace``: what traces of volumes' requests say of SSD caches."""
 
 import argparse
+import re
 import typing
 
 from cliff import columns
 
 from diffcache_openstack.blocks import operands
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import partition
-from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache import simulation
 from diffcache_openstack.ssdcache.sizing import base
 
@@ -111,6 +112,7 @@ class Curve(quick.ShowOne):
     cache has were referenced since the one before to the same block.
     """
 
+    examples = ('requests.csv --method shards --rate 0.01',)
     cells = {'volumes': _Curves, 'seconds': _Rounded,
              'references_per_second': _Rounded}
     arguments = (
@@ -119,7 +121,8 @@ class Curve(quick.ShowOne):
                      help='exact: distances of all references; shards: of'
                           ' those to a sample of the blocks, which takes'
                           ' little memory and is faster (default: exact).'),
-        cli.OneOf(cli.Argument('--rate', type=cli.real(1e-6, 1),
+        cli.OneOf(cli.Argument('--rate', metavar='SHARE',
+                               type=cli.real(1e-6, 1),
                                help='Part of the blocks to sample with'
                                     ' --method shards.'),
                   cli.Argument('--samples', metavar='N',
@@ -171,6 +174,7 @@ def _analysis(args: argparse.Namespace) -> curves.Analysis:
 class Pack(quick.Command):
     """Write a trace in its binary form, which is faster to read."""
 
+    examples = ('requests.csv requests.trace',)
     arguments = (
         cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
         cli.Argument('packed', metavar='PACKED', help='File to write.'))
@@ -183,18 +187,24 @@ class Pack(quick.Command):
 
 
 # Named here, so that help texts do not load all of them.
-_POLICIES = ('latency', 'wss', 'priority', 'fairness', 'sla', 'static',
-             'pooled')
+_POLICIES = ('latency', 'wss', 'priority', 'fairness', 'static', 'pooled')
+# The policy latency, with targets.
+_SLA = 'sla'
 # Weights, and microseconds.
 _POSITIVE = cli.positive(1e12)
 
 
-def _target(text: str) -> base.Target:
-    """Parse hit:RATIO or latency:MICROSECONDS."""
+def _target(text: str) -> choices.Target:
+    """Parse hit=RATIO or latency=MICROSECONDS; a colon will do."""
     try:
-        return base.parse_target(text)
+        return choices.parse_target(text)
     except base.SizingError as error:
         raise argparse.ArgumentTypeError(str(error))
+
+
+def _targets(text: str) -> dict[str, choices.Target]:
+    """Return what VOLUME=hit=RATIO,... says, by volume."""
+    return _named(_target)(re.sub('=(hit|latency)=', r'=\1:', text))
 
 
 class Partition(quick.ShowOne):
@@ -204,6 +214,7 @@ class Partition(quick.ShowOne):
     explains its decisions.
     """
 
+    examples = ('requests.trace --capacity 1000000 --policy latency',)
     cells = {'infeasible': cells.Lines, 'explain': cells.Lines,
              'objective': _Rounded}
     arguments = (
@@ -211,7 +222,7 @@ class Partition(quick.ShowOne):
         cli.Argument('--capacity', required=True, metavar='N',
                      type=cli.whole(0, base.MAX_CAPACITY),
                      help='Size of the cache, in blocks of --block.'),
-        cli.Argument('--policy', required=True, choices=_POLICIES,
+        cli.Argument('--policy', required=True, choices=(*_POLICIES, _SLA),
                      help='latency: the least latency of all references; wss:'
                           ' in proportion to the blocks of the volumes;'
                           ' priority: the volume with the highest weight'
@@ -221,7 +232,7 @@ class Partition(quick.ShowOne):
                           ' reserved, the rest is shared.'),
         cli.Argument('--step', type=cli.whole(1, base.MAX_CAPACITY), default=1,
                      metavar='BLOCKS',
-                     help='Make sizes multiples of so many blocks (default:'
+                     help='Make sizes multiples of this many blocks (default:'
                           ' 1).'),
         cli.Argument('--weights', type=_named(_POSITIVE), default={},
                      metavar='VOLUME=N,...',
@@ -233,10 +244,10 @@ class Partition(quick.ShowOne):
         cli.Argument('--max', type=_BLOCKS_OF, default={},
                      metavar='VOLUME=BLOCKS,...',
                      help='Largest sizes of volumes (default: the capacity).'),
-        cli.Argument('--sla', type=_named(_target), default={},
+        cli.Argument('--sla', type=_targets, default={},
                      metavar='VOLUME=TARGET,...',
-                     help='Targets for --policy sla: hit:RATIO or'
-                          ' latency:MICROSECONDS, the mean of all'
+                     help='Targets for --policy sla: hit=RATIO or'
+                          ' latency=MICROSECONDS, the mean of all'
                           ' references.'),
         cli.Argument('--hit-us', type=_POSITIVE, default=100.0,
                      metavar='MICROSECONDS',
@@ -253,17 +264,19 @@ class Partition(quick.ShowOne):
                           ' out (default: allocate).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
-        if args.sla and args.policy != 'sla':
+        if args.sla and args.policy != _SLA:
             raise base.SizingError(
                 f'--sla: the policy {args.policy} has no targets; choose'
-                f' --policy sla')
+                f' --policy {_SLA}')
         with progress.of(self, 'partition') as bar:
             found = curves.read(args.trace, curves.Analysis(
                 block=args.block, writes=args.writes == 'allocate'), bar)
         wishes = partition.Wishes(args.weights, args.min, args.max, args.sla)
+        policy = 'latency' if args.policy == _SLA else args.policy
         return partition.partition(
-            wishes.volumes(found), args.policy,
-            base.Cache(args.capacity, args.step, args.hit_us, args.miss_us))
+            wishes.volumes(found), policy,
+            base.Cache(args.capacity, args.step, args.hit_us, args.miss_us)
+        ) | {'policy': args.policy}
 
 
 # As in the paper.
@@ -278,6 +291,7 @@ class Simulate(quick.ShowOne):
     had.
     """
 
+    examples = ('requests.trace --capacity 100GiB --mode dynamic --epoch 600',)
     arguments = (
         cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
         cli.Argument('--capacity', required=True, metavar='BLOCKS',
@@ -313,7 +327,7 @@ class Simulate(quick.ShowOne):
                           ' as if they were not in the trace (default:'
                           ' allocate).'),
         cli.Argument('--admission', metavar='N', default=1,
-                     type=cli.whole(1, server.MAX_ADMISSION),
+                     type=cli.whole(1, choices.MAX_ADMISSION),
                      help='Cache a block at the N-th reference to it within as'
                           ' many references as the partition has blocks'
                           ' (default: 1).'),

@@ -54,7 +54,15 @@ def open_store(args: argparse.Namespace, **options: Any
 
 
 def open_to_read(args: argparse.Namespace) -> version_store.VersionStore:
-    """Open the store that the options name; create and change nothing."""
+    """Open the store that the options name; create and change nothing.
+
+    :raises NotFound: its directory does not exist
+    """
+    directory = registry.directory_of(args.store)
+    if directory is not None and not directory.is_dir():
+        raise exceptions.NotFound(
+            f'There is no directory {directory}: check --store, or save a'
+            f' version to create it.')
     store = registry.open_to_read(args.store, args.store_config)
     return version_store.VersionStore.open(store, _key(args))
 
@@ -120,7 +128,7 @@ class _Disk(quick.ShowOne):
         :raises NotFound: it, or its base, does not exist
         :raises InvalidInput: it is neither a file nor a device
         """
-        operands.check_readable(str(args.disk), 'disk')
+        operands.check_disk(str(args.disk), 'disk')
         if args.base is not None:
             operands.check_readable(str(args.base), 'base')
         return version_store.Disk(
@@ -131,6 +139,10 @@ class _Disk(quick.ShowOne):
 class Save(_Disk):
     """Save a disk as a new version."""
 
+    examples = (
+        '--store file:///srv/versions web-1.qcow2 --series web-1',
+        '--store file:///srv/versions web-1.qcow2 --series web-1 --base '
+        'debian-12.raw --qmp /run/web-1.qmp')
     arguments = (
         cli.Argument('disk', metavar='DISK', type=pathlib.Path,
                      help='Disk to save: raw or qcow2.'),
@@ -184,6 +196,7 @@ _SIZES = ('size', 'bytes_stored')
 class List(quick.Lister):
     """List versions, oldest first."""
 
+    examples = ('--store file:///srv/versions --series web-1',)
     arguments = (
         *STORE,
         cli.Argument('--series', metavar='NAME',
@@ -213,6 +226,8 @@ class _OfVersion(quick.ShowOne):
 class Show(_OfVersion):
     """Show a version."""
 
+    examples = ('--store file:///srv/versions 114926f1',)
+
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         version = open_to_read(args).version(args.version)
         return version.summary() | {
@@ -224,6 +239,7 @@ class Show(_OfVersion):
 class Verify(quick.ShowOne):
     """Read a whole store and list damaged objects and versions."""
 
+    examples = ('--store file:///srv/versions',)
     arguments = STORE
 
     def run(self, parsed_args: argparse.Namespace) -> int:
@@ -253,6 +269,7 @@ class Verify(quick.ShowOne):
 class Delete(quick.Lister):
     """Delete versions; prune frees their space."""
 
+    examples = ('--store file:///srv/versions 114926f1',)
     arguments = (
         *STORE,
         cli.Argument('versions', metavar='VERSION', nargs='+',
@@ -274,6 +291,9 @@ _KEPT = {
 class Prune(quick.ShowOne):
     """Delete versions by age and free unused space."""
 
+    examples = (
+        '--store file:///srv/versions --series web-1 --keep-daily 7 '
+        '--dry-run',)
     arguments = (
         *STORE,
         cli.Argument('--series', metavar='NAME',
@@ -310,6 +330,7 @@ class Prune(quick.ShowOne):
 class Diff(quick.ShowOne):
     """Show how much two versions differ."""
 
+    examples = ('--store file:///srv/versions 114926f1 9e07ab54',)
     arguments = (
         *STORE,
         cli.Argument('old', metavar='OLD',
@@ -332,6 +353,7 @@ def _check_output(args: argparse.Namespace) -> None:
 class Restore(_OfVersion):
     """Write a version to a new file."""
 
+    examples = ('--store file:///srv/versions 114926f1 web-1.raw',)
     # Format of the file; -f selects the format of the command's output.
     conflict_handler = 'resolve'
     arguments = (
@@ -356,6 +378,7 @@ class Restore(_OfVersion):
 class Manifest(_OfVersion):
     """Create the manifest of a version: the hashes of all its leaves."""
 
+    examples = ('--store file:///srv/versions 114926f1 web-1.manifest',)
     arguments = (
         cli.Argument('output', metavar='OUTPUT', type=pathlib.Path,
                      help='Manifest to write; the file appears when it is'
@@ -380,6 +403,7 @@ class Manifest(_OfVersion):
 class Rollback(_Disk):
     """Restore a disk in place, writing only what differs."""
 
+    examples = ('--store file:///srv/versions 114926f1 web-1.qcow2 --dry-run',)
     arguments = (
         cli.Argument('version', metavar='VERSION',
                      help='ID of a version, or its first digits.'),

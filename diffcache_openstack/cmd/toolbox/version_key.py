@@ -32,6 +32,8 @@ class _Key(quick.ShowOne):
 class Show(_Key):
     """Show which keys a store has, and what former keys still seal."""
 
+    examples = ('--store file:///srv/versions --key-file key',)
+
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         return version.open_to_read(args).keys().to_dict()
 
@@ -43,6 +45,9 @@ class Rotate(_Key):
     are rewritten. Keep the file with the former key until then.
     """
 
+    examples = (
+        '--store file:///srv/versions --key-file key --new-key-file '
+        'next-key',)
     arguments = (
         cli.Argument('--new-key-file', metavar='FILE', type=pathlib.Path,
                      required=True,
@@ -61,6 +66,7 @@ class Rewrite(_Key):
     It can be interrupted at any time; the next run does the rest.
     """
 
+    examples = ('--store file:///srv/versions --key-file key --rate 20MBps',)
     arguments = (
         cli.Argument('--rate', type=version.RATE, metavar='RATE',
                      help='Limit how fast packs are rewritten, such as 20MBps'
@@ -76,6 +82,8 @@ class Rewrite(_Key):
 
 class Retire(_Key):
     """Drop former keys from a store of which all packs are rewritten."""
+
+    examples = ('--store file:///srv/versions --key-file key',)
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         return version.open_store(args).retire_keys().to_dict()

@@ -109,7 +109,7 @@ class Named(columns.FormattableColumn):
 
 
 class Line(columns.FormattableColumn):
-    """Values under names; in tables one line."""
+    """A number, or values under names; in tables one line."""
 
     def human_readable(self) -> str:
         return words(self._value)
@@ -139,9 +139,11 @@ def words(value: typing.Any) -> str:
 
 
 def cell(value: typing.Any) -> typing.Any:
-    """Return a value as a cell, which shows lists and dicts readably."""
+    """Return a value as a cell, which shows it readably in a table."""
     if isinstance(value, dict):
         return Named(value)
+    if isinstance(value, float):
+        return Line(value)
     return Rows(value) if isinstance(value, (list, tuple)) else value
 
 

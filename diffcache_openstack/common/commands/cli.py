@@ -21,7 +21,10 @@ import math
 import typing
 
 from cliff import command
+from cliff import display
 
+from diffcache_openstack.common.commands import helps
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 
 _TINY = 1e-9
@@ -82,15 +85,44 @@ class Command(command.Command):
     """Mixin for cliff commands, before cliff's own class: adds arguments.
 
     :cvar arguments: what the command takes, after what its bases take
+    :cvar examples: command lines for its help, without the command's name
     """
 
     arguments: Arguments = ()
+    examples: collections.abc.Sequence[str] = ('',)
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the declared arguments."""
         parser = super().get_parser(prog_name)
+        helps.shorten(parser)
         add_declared(type(self), parser)
+        parser.epilog = helps.with_examples(parser, self.examples)
         return parser
+
+
+class Columns(display.DisplayCommandBase):
+    """Mixin for commands with output: says which columns there are."""
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: collections.abc.Sequence[str],
+                       data: typing.Any) -> int:
+        """Print the columns that the command line selects.
+
+        :raises InvalidInput: one of them does not exist
+        """
+        known = {_plain(name) for name in column_names}
+        for name in parsed_args.columns:
+            if _plain(name) not in known:
+                raise exceptions.InvalidInput(
+                    f'There is no column {name!r}; choose from'
+                    f' {", ".join(map(str, column_names))}.')
+        # Of the class after this one.
+        return super().produce_output(  # type: ignore[safe-super]
+            parsed_args, column_names, data)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(' ', '_')
 
 
 def whole(low: int, high: float = math.inf

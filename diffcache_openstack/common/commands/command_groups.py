@@ -17,6 +17,7 @@ cliff knows only complete commands. A group is the first words of several.
 import argparse
 import ast
 import collections.abc
+import importlib.metadata
 import importlib.util
 import typing
 
@@ -25,11 +26,13 @@ from cliff import commandmanager
 
 _USAGE_ERROR = 2
 
-# By the words of a command, how to load it.
-Commands = collections.abc.Mapping[str, commandmanager.EntryPointT]
+# How to load a command. cliff has no name for it before 4.13.
+Entry = commandmanager.EntryPointWrapper | importlib.metadata.EntryPoint
+# By the words of a command.
+Commands = collections.abc.Mapping[str, Entry]
 
 
-def summary(entry: commandmanager.EntryPointT) -> str:
+def summary(entry: Entry) -> str:
     """Return the first line of a command's docstring without importing it.
 
     Help stays quick: the modules of commands import large libraries.
@@ -117,6 +120,6 @@ class Group(command.Command):
                 if not is_group(groups[name])]
 
 
-def is_group(entry: commandmanager.EntryPointT) -> bool:
+def is_group(entry: Entry) -> bool:
     """Return whether an entry is a group's, not a complete command's."""
     return entry.value == f'{Group.__module__}:{Group.__name__}'

@@ -13,10 +13,10 @@
 
 Each host has an Ed25519 key and a certificate (X.509) of the deployment's
 authority, together in one file that only the service may read. The certificate
-names the host and its role in one URI, diffcache://ROLE/HOST?site=SITE; a
-controller is of no site. Who verifies needs nothing but the authority's own
-certificate, which is no secret. The authority's key is needed to issue
-certificates, and nowhere else.
+names the host and its role in one URI, diffcache://ROLE/HOST?site=SITE;
+controllers and Cinder's services are of no site. Who verifies needs nothing
+but the authority's own certificate, which is no secret. The authority's key is
+needed to issue certificates, and nowhere else.
 """
 
 import base64
@@ -42,12 +42,16 @@ from diffcache_openstack.common import keys
 COMPUTE = 'compute'
 REPOSITORY = 'repository'
 CONTROLLER = 'controller'
-ROLES = (COMPUTE, REPOSITORY, CONTROLLER)
+# cinder-volume and cinder-backup: they hold and back up volumes.
+CINDER = 'cinder'
+ROLES = (COMPUTE, REPOSITORY, CONTROLLER, CINDER)
+# Of hosts that are no agents'.
+WITHOUT_SITE = (CONTROLLER, CINDER)
 
 SCHEME = 'diffcache'
 _HOST = r'([A-Za-z0-9][A-Za-z0-9._-]{0,254})'
 _NAME = re.compile(
-    rf'{SCHEME}://(?:({CONTROLLER})/{_HOST}'
+    rf'{SCHEME}://(?:({CONTROLLER}|{CINDER})/{_HOST}'
     rf'|({COMPUTE}|{REPOSITORY})/{_HOST}\?site=([A-Za-z0-9._-]{{1,64}}))')
 _SKEW = datetime.timedelta(minutes=5)
 _MOST_DAYS = 36_500
@@ -64,7 +68,7 @@ _PEM = serialization.Encoding.PEM
 class Subject:
     """What a certificate says of a host.
 
-    :param site: None for a controller
+    :param site: None for one of :data:`WITHOUT_SITE`
     """
 
     name: str
@@ -99,6 +103,7 @@ class Signer(Subject):
 class HostKey:
     """A host's key, with the certificate that names the host.
 
+    :ivar expires_at: when signatures of this key are accepted no more
     :param path: of the file that :func:`create_host_key` wrote
     :raises InvalidInput: the file cannot be used
     """
@@ -115,6 +120,7 @@ class HostKey:
                 or key.public_key() != certificate.public_key():
             raise _unusable(path, 'key and certificate do not belong together')
         self._key = key
+        self.expires_at = certificate.not_valid_after_utc
         self.certificate = base64.b64encode(certificate.public_bytes(
             serialization.Encoding.DER)).decode()
 
@@ -254,7 +260,7 @@ def create_host_key(authority: tuple[str | os.PathLike, str | os.PathLike],
             f'There can be no key for the {host.role} "{host.name}" of site'
             f' {host.site}: roles are {", ".join(ROLES)}, names of hosts and'
             f' sites consist of letters, digits, ".", "-" and "_", and all but'
-            f' controllers have a site.')
+            f' {" and ".join(WITHOUT_SITE)} have a site.')
     issuer_key, issuer = _load_authority(*authority)
     key = ed25519.Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME,
@@ -317,8 +323,8 @@ def _signer(certificate: x509.Certificate) -> Signer:
         _NAME.fullmatch(name) for name in names]
     if len(found) != 1 or found[0] is None:
         raise ValueError('it names no host of DiffCache')
-    controller, itself, role, name, site = found[0].groups()
-    return Signer(itself or name, controller or role, site,
+    siteless, itself, role, name, site = found[0].groups()
+    return Signer(itself or name, siteless or role, site,
                   issued=certificate.not_valid_before_utc.timestamp())
 
 

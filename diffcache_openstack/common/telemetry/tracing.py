@@ -108,7 +108,7 @@ def setup(conf: 'cfg.ConfigOpts', service: str) -> None:
     if importlib.util.find_spec('osprofiler') is None:
         raise exceptions.InvalidInput(
             'For [profiler] enabled, the package osprofiler is missing;'
-            ' install diffcache-openstack[tracing], or do not set it.')
+            ' install it, or do not set it.')
     from osprofiler import notifier
     notifier.set(span_sender.SpanSender(
         conf.agent.host, lambda: _connect(conf, service)).put)

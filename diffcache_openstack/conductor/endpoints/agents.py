@@ -18,11 +18,11 @@ call that is repeated does no harm.
 from oslo_log import log
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import volume_caches
@@ -39,11 +39,11 @@ from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.sites import networks
 from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fingerprints
-from diffcache_openstack.planning import planner
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.planning import planners
+from diffcache_openstack.remote_calls import remote
 from diffcache_openstack.rpc import conductor_api
-from diffcache_openstack.rpc import remote
 from diffcache_openstack.sites import maps as maps
 
 LOG = log.getLogger(__name__)
@@ -56,26 +56,25 @@ class ConductorManager:
     :param site_maps: makes maps of sites
     :param site_planner: computes plans
     :param notifier: sends plans to agents
-    :param records: verifies records of images
+    :param security: verifies records of images, and signs lists of revoked
+        keys
     :param volumes: stores reports of SSD caches
     :param where: checks the addresses of hosts
-    :param key: signs lists of revoked keys; None sends none
     """
 
     target = conductor_api.ConductorAPI.target()
 
     def __init__(self, database: engine.Database, site_maps: maps.Maps,
-                 site_planner: planner.Planner,
+                 site_planner: planners.Planner,
                  notifier: agent_notifier.Notifier,
-                 records: image_records.Verifier,
+                 security: signatures.Security,
                  volumes: volume_caches.VolumeCaches,
-                 where: addresses.Addresses,
-                 key: host_keys.HostKey | None = None):
+                 where: addresses.Addresses):
         self._database = database
-        self._records = records
+        self._records = image_records.Verifier(security)
         self._volumes = volumes
         self._addresses = where
-        self._key = key
+        self._key = security.key
         self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
@@ -89,7 +88,7 @@ class ConductorManager:
         """
         self._addresses.check(host)
         known, changed, stale = self._database.write(
-            _register_host, host, base.now())
+            _register_host, host, versioned.now())
         self._notifier.maps_changed(changed)
         if stale is not None:
             self._notifier.send_items(stale, host.name)
@@ -100,7 +99,7 @@ class ConductorManager:
                         holdings: list) -> None:
         """Replace the list of objects that a host holds."""
         self._notifier.maps_changed(self._database.write(
-            held_rows.put_holdings, host, holdings, base.now()))
+            held_rows.put_holdings, host, holdings, versioned.now()))
 
     @oslo_messaging.expose
     def change_holdings(self, ctxt: contexts.RequestContext, host: str,
@@ -112,12 +111,13 @@ class ConductorManager:
         """
         self._notifier.maps_changed(self._database.write(
             held_rows.change_holdings, host,
-            held_rows.HoldingsDelta(added, removed, count, total), base.now()))
+            held_rows.HoldingsDelta(added, removed, count, total),
+            versioned.now()))
 
     @oslo_messaging.expose
     def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
                         holdings: list) -> None:
-        """Replace the list of templates that a host borrows."""
+        """Replace the list of images that a host borrows."""
         self._notifier.maps_changed(self._database.write(
             held_rows.put_borrowed, host, holdings))
 
@@ -160,21 +160,21 @@ class ConductorManager:
         LOG.info('Host %s removed', host)
 
     @oslo_messaging.expose
-    def register_template(self, ctxt: contexts.RequestContext,
-                          template: objects.Template) -> dict:
-        """Add a template to the catalogue.
+    def register_image(self, ctxt: contexts.RequestContext,
+                       image: objects.Image) -> dict:
+        """Add an image to the catalogue.
 
         If another repository has registered it before, that one's record
         stays as long as it is valid.
 
-        :returns: the template in the version that the caller knows
+        :returns: the image in the version that the caller knows
         :raises Forbidden: no repository vouches for it
         :raises Conflict: it was registered with another content or file
         """
-        version = template.VERSION
-        self._records.check(template)
+        version = image.VERSION
+        self._records.check(image)
         known, changed = self._database.write(
-            catalogue.put_template, template, base.now(),
+            catalogue.put_image, image, versioned.now(),
             self._keeps_record)
         self._notifier.maps_changed(changed)
         return known.obj_to_primitive(target_version=version)
@@ -198,16 +198,16 @@ class ConductorManager:
 
     @oslo_messaging.expose
     def find_unregistered(self, ctxt: contexts.RequestContext, host: str,
-                          templates: list, patches: list) -> list:
-        """Return ids of templates and of patches that are to be registered."""
+                          images: list, patches: list) -> list:
+        """Return ids of images and of patches that are to be registered."""
         wanted = {name: fingerprints.Fingerprint(*hashes)
-                  for name, *hashes in templates}
+                  for name, *hashes in images}
         pairs = [objects.Patch(id=patch_id, base=source, target=target)
                  for patch_id, source, target in patches]
 
         def find(session):
             return [
-                catalogue.find_unregistered_templates(
+                catalogue.find_unregistered_images(
                     session, wanted, lambda session, known:
                     self._is_vouched_for(session, known, host)),
                 catalogue.find_unregistered_patches(session, pairs)]
@@ -215,50 +215,49 @@ class ConductorManager:
         return self._database.read(find)
 
     @oslo_messaging.expose
-    def get_template(self, ctxt: contexts.RequestContext, template_id: str
-                     ) -> objects.Template:
-        """Return a template of the catalogue."""
-        return self._database.read(catalogue.get_template, template_id)
+    def get_image(self, ctxt: contexts.RequestContext, image_id: str
+                  ) -> objects.Image:
+        """Return an image of the catalogue."""
+        return self._database.read(catalogue.get_image, image_id)
 
     @oslo_messaging.expose
-    def remove_template(self, ctxt: contexts.RequestContext,
-                        template_id: str) -> None:
-        """Remove a template from the catalogue."""
+    def remove_image(self, ctxt: contexts.RequestContext,
+                     image_id: str) -> None:
+        """Remove an image from the catalogue."""
         self._notifier.maps_changed(
-            self._database.write(catalogue.remove_template, template_id))
-        LOG.info('Template %s removed', template_id)
+            self._database.write(catalogue.remove_image, image_id))
+        LOG.info('Image %s removed', image_id)
 
     @oslo_messaging.expose
     def register_patch(self, ctxt: contexts.RequestContext,
                        patch: objects.Patch) -> objects.Patch:
         """Add a patch to the catalogue."""
         known, changed = self._database.write(
-            catalogue.put_patch, patch, base.now())
+            catalogue.put_patch, patch, versioned.now())
         self._notifier.maps_changed(changed)
         return known
 
     @oslo_messaging.expose
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
-                   terms: str, nearest: int, creations: int
-                   ) -> objects.PatchWork:
+                   terms: str, creations: int) -> objects.PatchWork:
         """Return what a repository is to do next for its patches."""
         return self._database.write(
-            patch_pairs.work,
-            patch_pairs.Worker(host, terms, nearest, creations), base.now())
+            patch_pairs.work, patch_pairs.Worker(host, terms, creations),
+            versioned.now())
 
     @oslo_messaging.expose
     def report_sketches(self, ctxt: contexts.RequestContext, host: str,
                         sketches: list) -> None:
         """Store sketches of contents."""
         self._database.write(image_sketches.put_sketches, sketches,
-                             base.now())
+                             versioned.now())
 
     @oslo_messaging.expose
     def report_pairs(self, ctxt: contexts.RequestContext, host: str,
                      terms: str, pairs: list) -> None:
         """Store what a repository found about pairs."""
         self._database.write(patch_pairs.report, host, terms, pairs,
-                             base.now())
+                             versioned.now())
 
     @oslo_messaging.expose
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int

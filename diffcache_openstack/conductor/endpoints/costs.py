@@ -16,15 +16,15 @@ import collections
 from oslo_config import cfg
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db import volume_caches
-from diffcache_openstack.objects import base
-from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.remote_calls import conductor_costs_api
 from diffcache_openstack.sites import maps as maps
 from diffcache_openstack.ssdcache import room
 
@@ -49,8 +49,8 @@ class CostsManager:
                     hosts: list) -> dict[str, float]:
         """Return the seconds that an image takes to come to hosts, by host."""
         found = {}
-        for _site, view, template, names in self._sites(image_id, hosts):
-            found.update(self._seconds(view, template, names))
+        for _site, view, image, names in self._sites(image_id, hosts):
+            found.update(self._seconds(view, image, names))
         return found
 
     @oslo_messaging.expose
@@ -58,17 +58,17 @@ class CostsManager:
                    hosts: list) -> dict[str, float]:
         """Return the seconds that lazy boots wait at hosts, by host."""
         found = {}
-        for site, view, template, names in self._sites(image_id, hosts):
+        for site, view, image, names in self._sites(image_id, hosts):
             content = boot_sets.BootContent(
-                template.content_id, template.size, self._conf.lazy.threshold)
+                image.content_id, image.size, self._conf.lazy.threshold)
             reads = self._database.read(boot_sets.reads, site, content,
-                                        base.now())
+                                        versioned.now())
             found.update(costs.lazy_seconds(
-                view, template, self._seconds(view, template, names), reads))
+                view, image, self._seconds(view, image, names), reads))
         return found
 
     def _sites(self, image_id, hosts):
-        """Return name, view, template and hosts of each site of some hosts.
+        """Return name, view, image and hosts of each site of some hosts.
 
         :returns: nothing if the image is unknown, or was withdrawn
         """
@@ -81,13 +81,13 @@ class CostsManager:
         for site, names in by_site.items():
             view = self._maps.view(site)
             try:
-                found.append((site, view, view.template(image_id), names))
+                found.append((site, view, view.image(image_id), names))
             except exceptions.NotFound:
                 return []
         return found
 
-    def _seconds(self, view, template, names):
-        return costs.seconds(view, template.content_id, names,
+    def _seconds(self, view, image, names):
+        return costs.seconds(view, image.content_id, names,
                              self._conf.planner.hops)
 
     @oslo_messaging.expose

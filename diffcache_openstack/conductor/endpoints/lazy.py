@@ -14,7 +14,7 @@
 from oslo_config import cfg
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.conductor import residents
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.db import engine
@@ -22,7 +22,7 @@ from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.lazy import carried_profiles
 from diffcache_openstack.db.lazy import profiles as profile_table
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
 
@@ -64,7 +64,7 @@ class LazyManager:
             subject = profile_table.Subject(image_id, project, label)
             if rows:
                 profile_table.report(session, subject, host, (run, number),
-                                     rows, base.now())
+                                     rows, versioned.now())
             found = profile_table.find(session, subject)
             if self._carry:
                 found = carried_profiles.supplemented(session, subject, found)
@@ -99,7 +99,7 @@ class LazyManager:
         return self._carry and self._database.write(
             carried_profiles.store,
             carried_profiles.CarriedProfile(host, image_id, profile_id, rows),
-            self._share, base.now())
+            self._share, versioned.now())
 
     @oslo_messaging.expose
     def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,
@@ -110,7 +110,7 @@ class LazyManager:
             image_id, project_id or profile_table.SHARED, label)
         return self._database.write(
             lambda session: profile_table.import_rows(
-                session, profile_id, subject, rows, base.now()).id)
+                session, profile_id, subject, rows, versioned.now()).id)
 
     @oslo_messaging.expose
     def delete_profile(self, ctxt: contexts.RequestContext, profile_id: str
@@ -124,4 +124,5 @@ class LazyManager:
         """Replace a host's boot sets; return those planned for it."""
         return self._database.write(
             boot_sets.exchange, host,
-            [boot_sets.HeldSet(*each) for each in sets], known, base.now())
+            [boot_sets.HeldSet(*each) for each in sets], known,
+            versioned.now())

@@ -26,7 +26,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from diffcache_openstack.cloud import servers as nova
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
@@ -34,7 +34,7 @@ from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import tasks as db
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import agent_versions_api
 
@@ -71,7 +71,7 @@ class Dispatcher:
         self._servers = servers
         self._owner = owner
         self._turns = project_shares.Turns()
-        self._looked = self._listens_since = base.now()
+        self._looked = self._listens_since = versioned.now()
         # The lease excludes other conductors, not threads of this one.
         self._lock = threading.Lock()
         self._context = contexts.RequestContext.for_service('conductor')
@@ -92,7 +92,7 @@ class Dispatcher:
             self._take_turn()
 
     def _take_turn(self):
-        now = base.now()
+        now = versioned.now()
         holder = self._database.write(
             plans.take_lease, LEASE, self._owner, now, now + _LEASE_TIME)
         if holder is not None:
@@ -164,7 +164,7 @@ class Dispatcher:
             return
         host = entry.host
         if host not in alive:
-            if entry.task.kind in versions.AT_THE_SERVER:
+            if entry.task.kind in versions.AT_THE_DISK:
                 return  # Resumed if its host is back within its lease.
             host = self._any_host(entry, alive)
         if host is not None:
@@ -203,7 +203,7 @@ class Dispatcher:
         :raises RetryableError: no such host is alive
         """
         task = entry.task
-        if task.kind in versions.AT_THE_SERVER:
+        if task.kind in versions.AT_THE_DISK:
             host = self._servers.get(task.server_id).host
             if not host:
                 raise exceptions.NotFound(

@@ -17,11 +17,11 @@ Agents call it for stores whose locks do not exclude writers of other hosts:
 
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.versions import heads as db
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import conductor_versions_api
 
 
@@ -65,7 +65,7 @@ def _read(session, host, task_id, place):
 
 def _move(session, writer, base_of, new):
     db.move(session, _store(session, *writer), base_of, new, writer[0],
-            objects_base.now())
+            versioned.now())
 
 
 def _store(session, host, task_id, place):

@@ -25,7 +25,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.cloud import servers as nova
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
@@ -35,7 +35,7 @@ from diffcache_openstack.db.versions import policies as db_policies
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import conductor_versions_api
@@ -43,7 +43,7 @@ from diffcache_openstack.rpc import conductor_versions_api
 LOG = log.getLogger(__name__)
 
 # A hook that waits for its turn calls again within this time.
-_HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
+HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
 
 # What Nova calls the task of a server that is saved before its end.
 _ENDS = {versions.SHUTDOWN: 'powering-off', versions.DELETE: 'deleting'}
@@ -94,7 +94,7 @@ class VersionService:
             return
         with self._quotas.admission(new.project_id, quotas.VERSIONS,
                                     quotas.VERSION_MIB, quotas.TASKS):
-            self._database.write(_create, new, task, base.now())
+            self._database.write(_create, new, task, versioned.now())
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
         self._dispatcher.wake()
@@ -105,13 +105,13 @@ class VersionService:
                        ) -> None:
         """Change the name, description or protection of a version."""
         self._database.write(db.update, version_id, generation, values,
-                             base.now())
+                             versioned.now())
 
     @oslo_messaging.expose
     def delete_version(self, ctxt: contexts.RequestContext, version_id: str
                        ) -> None:
         """Start to delete a version."""
-        self._database.write(forget, version_id, base.now())
+        self._database.write(forget, version_id, versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -131,17 +131,20 @@ class VersionService:
             self._database.write(_restore, version_id, objects.VersionTask(
                 id=task_id, kind=versions.RESTORE, server_id=server_id,
                 version_id=version_id, keep_version=keep_version,
-                dry_run=dry_run, method=way), base.now())
+                dry_run=dry_run, method=way), versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
-                       task_id: str, name: str) -> None:
-        """Start to export a version as an image."""
+                       task_id: str, name: str,
+                       device: str | None = None) -> None:
+        """Start to export a disk of a version as an image."""
         project_id, _server_id = self._database.read(_owner, version_id)
+        task = objects.VersionTask(
+            id=task_id, kind=versions.EXPORT, project_id=project_id,
+            version_id=version_id, name=name)
         with self._admission_of(task_id, project_id):
-            self._database.write(_export, version_id, task_id, name,
-                                 base.now())
+            self._database.write(_export, task, device, versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -158,12 +161,13 @@ class VersionService:
         try:
             self._check_has_server(host, project_id)
         except exceptions.RetryableError as error:
-            if not self._database.read(_reads, host, version_id, base.now()):
+            if not self._database.read(_reads, host, version_id,
+                                       versioned.now()):
                 raise
             LOG.warning('Host %s reads version %s on, unchecked: %s', host,
                         version_id, error)
         return self._database.write(_open, host, version_id, project_id,
-                                    base.now())
+                                    versioned.now())
 
     def _check_has_server(self, host, project_id):
         """Check that a host has a server of a project, or is to get one.
@@ -190,19 +194,19 @@ class VersionService:
         project_id, _server_id = self._database.read(_owner, version_id)
         with self._admission_of(task_id, project_id):
             self._database.write(_diff, version_id, against, task_id,
-                                 base.now())
+                                 versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
     def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
                         task_id: str) -> None:
         """Start to verify the store of a project."""
-        if not self._database.read(db.servers_of, project_id):
+        if not self._database.read(db.has_any, project_id):
             raise exceptions.NotFound(
                 f'Project {project_id} has no versions.')
         self._database.write(db_tasks.create, objects.VersionTask(
             id=task_id, kind=versions.VERIFY, project_id=project_id),
-            base.now())
+            versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -214,12 +218,12 @@ class VersionService:
         rest, see :mod:`.upkeep`.
         """
         if not self._database.read(db_tasks.is_known, task_id) \
-                and not self._database.read(db.servers_of, project_id):
+                and not self._database.read(db.has_any, project_id):
             raise exceptions.NotFound(
                 f'Project {project_id} has no versions.')
         self._database.write(db_tasks.create, objects.VersionTask(
             id=task_id, kind=versions.REKEY, project_id=project_id,
-            name=versions.ROTATE), base.now())
+            name=versions.ROTATE), versioned.now())
         self._dispatcher.wake()
 
     def _admission_of(self, task_id, project_id, *names):
@@ -232,7 +236,7 @@ class VersionService:
     def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
                     ) -> None:
         """Cancel a task."""
-        host = self._database.write(db_tasks.cancel, task_id, base.now())
+        host = self._database.write(db_tasks.cancel, task_id, versioned.now())
         if host is not None:
             self._agents.cancel(ctxt, host, task_id)
 
@@ -241,7 +245,7 @@ class VersionService:
                     report: objects.TaskReport) -> bool:
         """Note the progress of a task; return whether it is still wanted."""
         wanted = self._database.write(
-            _report, report, base.now(), ctxt.bound_host,
+            _report, report, versioned.now(), ctxt.bound_host,
             self._conf.versions.maintenance_hosts)
         if report.state in versions.ENDED:
             if report.error:
@@ -252,6 +256,16 @@ class VersionService:
         return wanted
 
     @oslo_messaging.expose
+    def take_task(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str) -> objects.VersionTask:
+        """Return a task on a volume that a host begins to perform.
+
+        :raises Forbidden: it is not to be performed there
+        """
+        return self._database.write(db_tasks.take, task_id, host,
+                                    versioned.now())
+
+    @oslo_messaging.expose
     def set_policy(self, ctxt: contexts.RequestContext,
                    policy: objects.VersionPolicy) -> str:
         """Set a policy; one that is replaced needs no quota."""
@@ -260,7 +274,8 @@ class VersionService:
                                        policy.server_id):
                 stack.enter_context(self._quotas.admission(
                     policy.project_id, quotas.POLICIES))
-            return self._database.write(db_policies.put, policy, base.now())
+            return self._database.write(db_policies.put, policy,
+                                        versioned.now())
 
     @oslo_messaging.expose
     def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
@@ -304,14 +319,14 @@ class VersionService:
         return [task, policy.required]
 
     def _begin_hook(self, new, task, host):
-        now = base.now()
+        now = versioned.now()
         try:
             self._database.write(_begin_local, new, task, host, now)
         except exceptions.Busy:
             # The hook tries again soon; no queued task comes before it.
             self._database.write(
                 plans.take_lease, dispatch.hook_lease(new.project_id), host,
-                now, now + _HOOK_LEASE_TIME)
+                now, now + HOOK_LEASE_TIME)
             raise
         self._database.write(
             plans.drop_lease, dispatch.hook_lease(new.project_id), host)
@@ -325,7 +340,7 @@ def save_task(new: objects.NewVersion) -> objects.VersionTask:
         id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
         project_id=new.project_id, server_id=new.server_id,
         version_id=new.id, alpha=new.alpha, rate=new.rate,
-        base_image=new.base_image)
+        base_image=new.base_image, volumes=new.volumes)
 
 
 def forget(session: orm.Session, version_id: str,
@@ -349,8 +364,8 @@ def _queue_forget(session, version_id, when):
     row = db.need(session, version_id)
     db_tasks.create(session, objects.VersionTask(
         id=str(uuid.uuid4()), kind=versions.FORGET, project_id=row.project_id,
-        server_id=row.server_id, version_id=version_id,
-        disks=db.disks(row)), when)
+        server_id=row.server_id, volume_id=row.volume_id,
+        version_id=version_id, disks=db.disks(row)), when)
 
 
 def _report(session, report, when, host, maintaining):
@@ -370,7 +385,7 @@ def _follow_up(session, report, first, when, maintaining):
     if task is None:
         return
     if (first and report.state in versions.ENDED
-            and task.kind in versions.AT_THE_SERVER):
+            and task.kind in versions.AT_THE_DISK):
         db_tasks.create(session, objects.VersionTask(
             id=str(uuid.uuid5(_SAVES, f'accept {task.id}')),
             kind=versions.ACCEPT, project_id=task.project_id), when)
@@ -424,6 +439,7 @@ def _restore(session, version_id, task, when):
     row = _complete(session, version_id)
     if db_tasks.is_known(session, task.id):
         return
+    _refuse_volumes(row)
     _not_restored(session, row.server_id)
     if task.keep_version is not None:
         db.create(session, objects.NewVersion(
@@ -435,16 +451,36 @@ def _restore(session, version_id, task, when):
     db_tasks.create(session, task, when)
 
 
-def _export(session, version_id, task_id, name, when):
-    row = _complete(session, version_id)
-    if len(json.loads(row.disks)) != 1:
-        LOG.info('Exporting only the first of several disks of version %s',
-                 version_id)
-    db_tasks.create(session, objects.VersionTask(
-        id=task_id, kind=versions.EXPORT, project_id=row.project_id,
-        server_id=row.server_id, version_id=version_id,
-        disks=db.disks(row)[:1], name=name, image_id=row.image_id,
-        base_image=row.base_image), when)
+def _refuse_volumes(row):
+    """Refuse to restore a version with volumes in place.
+
+    :raises Conflict: it has some
+    """
+    volumes = [disk for disk in db.disks(row) if disk.volume_id]
+    if volumes:
+        names = ', '.join(f'{disk.volume_id} ({disk.device})'
+                          for disk in volumes)
+        raise exceptions.Conflict(
+            f'Version {row.id} has volumes, which are not restored in place:'
+            f' {names}. Create a server from it (openstack server create'
+            f' --from-version {row.id}), or export each disk and create a'
+            f' volume from its image (openstack server version export {row.id}'
+            f' --device {volumes[0].device}).')
+
+
+def _export(session, task, device, when):
+    row = _complete(session, task.version_id)
+    found = db.disks(row)
+    task.disks = [disk for disk in found
+                  if device is None or disk.device == device][:1]
+    if not task.disks:
+        raise exceptions.NotFound(
+            f'Version {row.id} has no disk {device}; it has'
+            f' {", ".join(disk.device for disk in found)}.')
+    task.server_id = row.server_id
+    if task.disks[0].version == found[0].version:
+        task.image_id, task.base_image = row.image_id, row.base_image
+    db_tasks.create(session, task, when)
 
 
 def _open(session, host, version_id, project_id, when):
@@ -494,16 +530,24 @@ def _diff(session, version_id, against, task_id, when):
 def _begin_local(session, new, task, host, when):
     if db_tasks.is_known(session, task.id):
         return
+    check_no_writer(session, new.project_id, f'save server {new.server_id}')
+    _create(session, new, task, when)
+    db_tasks.sent(session, task.id, host, when)
+
+
+def check_no_writer(session: orm.Session, project_id: str, what: str) -> None:
+    """Check that no task of a project changes its store now.
+
+    :param what: is to be done, for the message
+    :raises Busy: one does
+    """
     alive = {each.name for each in host_rows.list_hosts(session) if each.alive}
     running = [entry for entry in db_tasks.open_tasks(session)
-               if entry.task.project_id == new.project_id
+               if entry.task.project_id == project_id
                and entry.state == versions.RUNNING
                and entry.task.kind in dispatch.WRITERS
                and entry.host in alive]
     if running:
         raise exceptions.Busy(
-            f'Cannot save server {new.server_id} yet: task'
-            f' {running[0].task.id} of its project is running; try again'
-            f' when it has ended.')
-    _create(session, new, task, when)
-    db_tasks.sent(session, task.id, host, when)
+            f'Cannot {what} yet: task {running[0].task.id} of its project is'
+            f' running; try again when it has ended.')

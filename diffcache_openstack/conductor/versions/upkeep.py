@@ -20,7 +20,7 @@ from oslo_config import cfg
 from oslo_log import log
 
 from diffcache_openstack.cloud import servers as nova
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
@@ -30,7 +30,7 @@ from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import stores as db_stores
 from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from diffcache_openstack.versions.store import retention
 
@@ -66,7 +66,7 @@ class Upkeep:
 
     def round(self) -> None:
         """Run a round, unless another conductor does."""
-        now = base.now()
+        now = versioned.now()
         if self._database.write(plans.take_lease, LEASE, self._owner, now,
                                 now + _LEASE_TIME) is not None:
             return
@@ -86,7 +86,7 @@ class Upkeep:
 
     def tidy(self) -> None:
         """End tasks that wait for too long; delete what ended long ago."""
-        now = base.now()
+        now = versioned.now()
         before = now - datetime.timedelta(
             seconds=self._conf.versions.task_lifetime)
         for task_id in self._database.write(db_tasks.expire, before, now):

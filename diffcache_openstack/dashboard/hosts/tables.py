@@ -134,7 +134,7 @@ class ObjectsTable(pages.TabTable):
                          display_choices=formats.KINDS)
     bytes = tables.Column(lambda held: formats.size(held.bytes),
                           verbose_name=_('Size'))
-    templates = tables.WrappingColumn(
+    images = tables.WrappingColumn(
         lambda held: formats.names(held.names), verbose_name=_('Images'))
     reason = tables.WrappingColumn(
         'reason', verbose_name=_('Reason'),

@@ -82,7 +82,7 @@ class ObjectsTab(pages.PagedTab):
         reasons = self._reasons(host) if found else {}
         for each in found:
             each.names = api.object_names(self.request, each.kind, each.id,
-                                          each.templates)
+                                          each.images)
             each.reason = reasons.get((each.kind, each.id)) or self._other(
                 host, each.kind)
         return found

@@ -21,4 +21,4 @@ class Images(horizon.Panel):
     name = _('Images')
     slug = 'image_cache_images'
     permissions = ('openstack.services.diffcache',)
-    policy_rules = (('diffcache', 'diffcache:templates:locations'),)
+    policy_rules = (('diffcache', 'diffcache:images:locations'),)

@@ -23,7 +23,7 @@ def locations(request: http.HttpRequest, image: typing.Any) -> list:
     """Return the hosts that hold an image, each with the reason."""
     found: list = []
     with api.reported(request, _('Could not list the hosts')):
-        found = list(api.client(request).template_locations(image.id))
+        found = list(api.client(request).image_locations(image.id))
     reasons: dict[str, dict[str, str]] = {}
     for place in found:
         if place.site not in reasons:

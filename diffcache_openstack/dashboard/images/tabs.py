@@ -107,9 +107,9 @@ class FamilyTab(tabs.Tab):
         with api.reported(request, _('Could not list the family')):
             members = {image.id: image}
             members.update((each.id, each) for each in api.first(
-                client.templates, _MOST_MEMBERS, family=base))
+                client.images, _MOST_MEMBERS, family=base))
             if base not in members:
-                members[base] = client.get_template(base)
+                members[base] = client.get_image(base)
             images = _shown(members, base, image.id)
             return images, api.first(
                 client.patches, _MOST_PATCHES,

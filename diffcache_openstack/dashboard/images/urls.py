@@ -17,5 +17,5 @@ from diffcache_openstack.dashboard.images import views
 
 urlpatterns = [
     urls.path('', views.IndexView.as_view(), name='index'),
-    urls.path('<str:template_id>/', views.DetailView.as_view(), name='detail'),
+    urls.path('<str:image_id>/', views.DetailView.as_view(), name='detail'),
 ]

@@ -27,7 +27,7 @@ class IndexView(pages.ListView):
 
     table_class = tables.ImagesTable
     page_title = _('Images')
-    listing = 'templates'
+    listing = 'images'
     failure = _('Could not list images')
 
     def get_data(self) -> list:
@@ -45,6 +45,6 @@ class DetailView(pages.DetailView):
     tab_group_class = tabs.ImageTabs
     page_title = '{{ image.name|default:image.id }}'
     resource = 'image'
-    call = 'get_template'
+    call = 'get_image'
     failure = _('Could not show the image')
     index = INDEX

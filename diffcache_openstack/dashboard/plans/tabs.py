@@ -105,7 +105,7 @@ class ItemsTab(pages.PagedTab):
             not_in_plan=plan.id)
         return self._named({
             'host': each.host, 'kind': each.kind, 'id': each.object_id,
-            'bytes': each.bytes, 'templates': each.templates}
+            'bytes': each.bytes, 'images': each.images}
             for each in found)
 
     def _rows(self, table, items):
@@ -120,7 +120,7 @@ class ItemsTab(pages.PagedTab):
     def _named(self, items):
         """Return objects with the names of their images."""
         return [{**item, 'names': api.object_names(
-            self.request, item['kind'], item['id'], item['templates'])}
+            self.request, item['kind'], item['id'], item['images'])}
             for item in items]
 
     def _reasons(self, plan):

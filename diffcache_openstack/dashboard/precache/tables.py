@@ -190,7 +190,7 @@ class TargetRow(pages.LiveRow):
                     host=obj_id.rpartition('/')[0]):
                 if target.id == obj_id:
                     [target.image_name] = api.named(
-                        request, [target.template_id])
+                        request, [target.image_id])
                     return target
         raise api.Failed(http.HttpResponseNotFound.status_code)
 

@@ -62,7 +62,7 @@ class TargetsTab(pages.PagedTab):
                           'precache_targets', self.tab_group.kwargs['job'].id)
         for target in found:
             [target.image_name] = api.named(self.request,
-                                            [target.template_id])
+                                            [target.image_id])
         return found
 
 

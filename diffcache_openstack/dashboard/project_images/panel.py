@@ -23,7 +23,7 @@ class ProjectImages(horizon.Panel):
     slug = 'image_cache_project_images'
     nav = False
     permissions = ('openstack.services.diffcache',)
-    policy_rules = (('diffcache', 'diffcache:templates:show'),)
+    policy_rules = (('diffcache', 'diffcache:images:show'),)
 
     def get_absolute_url(self) -> str:
         """Return the address of the list of images."""

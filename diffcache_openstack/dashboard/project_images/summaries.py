@@ -28,7 +28,7 @@ from diffcache_openstack.dashboard.images import places
 from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard.profiles import tabs as profile_tabs
 
-_LOCATIONS = (('diffcache', 'diffcache:templates:locations'),)
+_LOCATIONS = (('diffcache', 'diffcache:images:locations'),)
 _STARTS = (('diffcache', 'diffcache:lookups:show'),)
 _PROFILES = (('diffcache', 'diffcache:profiles:list'),
              ('diffcache', 'diffcache:profiles:show'))
@@ -43,7 +43,7 @@ def summarize(request: http.HttpRequest, image_id: str
     """Return what the template shows of an image."""
     with api.reported(request, _('Could not show the image')):
         try:
-            image = api.client(request).get_template(image_id)
+            image = api.client(request).get_image(image_id)
         except sdk_exceptions.NotFoundException:
             return {'is_missing': True}
         return {'image_sections': [(_('Image Cache'), _fields(image))],

@@ -27,7 +27,7 @@ class ImageTab(tabs.Tab):
     slug = 'image_cache'
     preload = False
     permissions = ('openstack.services.diffcache',)
-    policy_rules = (('diffcache', 'diffcache:templates:show'),)
+    policy_rules = (('diffcache', 'diffcache:images:show'),)
     template_name = 'image_cache/project_images/_summary.html'
 
     def get_context_data(self, request: http.HttpRequest,

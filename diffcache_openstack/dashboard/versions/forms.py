@@ -51,9 +51,16 @@ class SaveForm(forms.SelfHandlingForm):
     rate = fields.RateField(
         label=_('Read at Most per Second'),
         help_text=_('Such as 50MB; empty: no limit.'))
+    exclude_volumes = forms.CharField(
+        label=_('Volumes to Leave Out'), max_length=4096, required=False,
+        help_text=_('IDs of volumes of the server, separated by spaces.'))
     is_protected = forms.BooleanField(
         label=_('Protected'), required=False,
         help_text=_('Refuse to delete the version.'))
+
+    def clean_exclude_volumes(self) -> list[str]:
+        """Return IDs."""
+        return self.cleaned_data['exclude_volumes'].split()
 
     def handle(self, request: http.HttpRequest, data: dict[str, typing.Any]
                ) -> typing.Any:
@@ -97,10 +104,13 @@ class CompareForm(forms.SelfHandlingForm):
 
 
 class ExportForm(forms.SelfHandlingForm):
-    """What the image of a version is called."""
+    """Which disk of a version is exported, and what its image is called."""
 
     name = forms.CharField(label=_('Name of the Image'), max_length=255,
                            required=False)
+    device = forms.CharField(
+        label=_('Disk or Volume'), max_length=64, required=False,
+        help_text=_('Its device, such as vdb; empty: the first.'))
 
     def handle(self, request: http.HttpRequest, data: dict[str, typing.Any]
                ) -> typing.Any:

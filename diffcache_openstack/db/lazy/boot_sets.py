@@ -128,24 +128,24 @@ def of_content(session: orm.Session, content_id: str, threshold: float
                ) -> BootReads | None:
     """Return what boots read of one content; see :func:`of_images`."""
     return _of_images(session, threshold,
-                      models.Template.content_id == content_id).get(content_id)
+                      models.Image.content_id == content_id).get(content_id)
 
 
 def _of_images(session, threshold, which):
     """Return what boots read of some contents.
 
-    :param which: condition of templates
+    :param which: condition of images
     """
-    template, profile = models.Template, models.Profile
+    image, profile = models.Image, models.Profile
     private = _private_contents(session, which)
     read: dict[str, dict[str, _Read]] = collections.defaultdict(dict)
     for content_id, image_id, size, project, packed in session.execute(
-            sa.select(template.content_id, template.id, template.size,
+            sa.select(image.content_id, image.id, image.size,
                       profile.project_id, profile.rows)
-            .join(profile, profile.image_id == template.id)
-            .where(template.status == objects.ACTIVE, profile.chunks > 0,
+            .join(profile, profile.image_id == image.id)
+            .where(image.status == objects.ACTIVE, profile.chunks > 0,
                    which)
-            .order_by(template.content_id, template.id, profile.id)):
+            .order_by(image.content_id, image.id, profile.id)):
         by_project = read[content_id]
         known = by_project.get(project, _Read(image_id, size, {}))
         by_project[project] = known._replace(
@@ -155,19 +155,19 @@ def _of_images(session, threshold, which):
              for each in _that_others_may_know(
                  by_project, content_id in private))
     # Before a number of instances is reached, nothing is known of boots.
-    return {content_id: image for content_id, image in found if image.rows}
+    return {content_id: reads for content_id, reads in found if reads.rows}
 
 
 def _private_contents(session, which):
     """Return the contents that one owner alone can boot."""
-    template = models.Template
-    is_open = sa.case((template.visibility != _PRIVATE, 1), else_=0)
+    image = models.Image
+    is_open = sa.case((image.visibility != _PRIVATE, 1), else_=0)
     return frozenset(session.scalars(
-        sa.select(template.content_id)
-        .where(template.status == objects.ACTIVE, which)
-        .group_by(template.content_id)
+        sa.select(image.content_id)
+        .where(image.status == objects.ACTIVE, which)
+        .group_by(image.content_id)
         .having(sa.func.max(is_open) == 0,
-                sa.func.count(template.owner.distinct()) == 1)))
+                sa.func.count(image.owner.distinct()) == 1)))
 
 
 def _that_others_may_know(by_project, is_private):

@@ -234,8 +234,8 @@ class _Wanted:
 
     def __init__(self, share: bool) -> None:
         self.read = orm.aliased(models.Profile)
-        self.source = orm.aliased(models.Template)
-        self.target = orm.aliased(models.Template)
+        self.source = orm.aliased(models.Image)
+        self.target = orm.aliased(models.Image)
         self._known = orm.aliased(models.Profile)
         self._similar = _similar()
         self.near = self._similar.c.near

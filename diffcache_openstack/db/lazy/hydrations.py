@@ -24,7 +24,7 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 # Of a row; all else is in its document.
 _COLUMNS = ('server_id', 'image_id', 'content_id', 'state')
@@ -127,7 +127,7 @@ def _just_changed(session: orm.Session, host_id: int
         sa.select(table.server_id, *(
             getattr(table, name) for name in (*_COLUMNS[1:], *_STATUS[1:])))
         .where(table.host_id == host_id,
-               table.updated_at > base.now() - _REPORT_TIME))
+               table.updated_at > versioned.now() - _REPORT_TIME))
     return {row.server_id: dict(row._mapping) for row in rows}
 
 
@@ -155,4 +155,4 @@ def _row(hydration: objects.Hydration) -> dict[str, typing.Any]:
          for name in objects.HydrationSource.fields}
         for source in hydration.sources]
     return {**{name: getattr(hydration, name) for name in _COLUMNS},
-            'document': json.dumps(document), 'updated_at': base.now()}
+            'document': json.dumps(document), 'updated_at': versioned.now()}

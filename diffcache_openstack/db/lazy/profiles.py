@@ -202,7 +202,7 @@ def unknown_profile(profile_id: str) -> exceptions.NotFound:
 
 
 def _need_image(session, image_id):
-    image = session.get(models.Template, image_id)
+    image = session.get(models.Image, image_id)
     if image is None or image.status == catalogue.DELETED:
         raise exceptions.NotFound(
             f'Image {image_id} is not in the catalogue, so that it has no'

@@ -21,8 +21,8 @@ from diffcache_openstack.db.models.images import Patch  # noqa: F401
 from diffcache_openstack.db.models.images import PatchPair  # noqa: F401
 from diffcache_openstack.db.models.images import Sketch  # noqa: F401
 from diffcache_openstack.db.models.images import SketchKey  # noqa: F401
-from diffcache_openstack.db.models.images import Template  # noqa: F401
-from diffcache_openstack.db.models.images import TemplateMember  # noqa: F401
+from diffcache_openstack.db.models.images import Image  # noqa: F401
+from diffcache_openstack.db.models.images import ImageMember  # noqa: F401
 from diffcache_openstack.db.models.lazy import BootSet  # noqa: F401
 from diffcache_openstack.db.models.lazy import BootSetHost  # noqa: F401
 from diffcache_openstack.db.models.lazy import Hydration  # noqa: F401

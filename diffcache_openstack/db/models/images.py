@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The catalogue: templates, patches, and the search for pairs."""
+"""The catalogue: images, patches, and the search for pairs."""
 
 import datetime
 
@@ -19,17 +19,17 @@ from sqlalchemy import orm
 from diffcache_openstack.db.models import tables
 
 
-class Template(tables.Base):
+class Image(tables.Base):
     """An image."""
 
-    __tablename__ = 'templates'
+    __tablename__ = 'images'
     __table_args__ = (
-        sa.Index('ix_templates_content_id', 'content_id'),
-        sa.Index('ix_templates_family', 'family'),
+        sa.Index('ix_images_content_id', 'content_id'),
+        sa.Index('ix_images_family', 'family'),
         tables.TABLE_OPTIONS,
     )
 
-    id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE, primary_key=True)
+    id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE, primary_key=True)
     name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
     content_id: orm.Mapped[str] = orm.mapped_column(tables.HASH)
     size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
@@ -44,24 +44,24 @@ class Template(tables.Base):
     status: orm.Mapped[str] = orm.mapped_column(sa.String(16))
     form_id: orm.Mapped[str | None] = orm.mapped_column(tables.HASH)
     form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
-    family: orm.Mapped[str | None] = orm.mapped_column(tables.TEMPLATE)
+    family: orm.Mapped[str | None] = orm.mapped_column(tables.IMAGE)
     record: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
     compressed_size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
-    members: orm.Mapped[list['TemplateMember']] = orm.relationship(
+    members: orm.Mapped[list['ImageMember']] = orm.relationship(
         cascade='all, delete-orphan', passive_deletes=True, lazy='subquery')
 
 
-class TemplateMember(tables.Base):
+class ImageMember(tables.Base):
     """A project that a shared image is shared with."""
 
-    __tablename__ = 'template_members'
+    __tablename__ = 'image_members'
     __table_args__ = (
-        sa.Index('ix_template_members_member', 'member'),
+        sa.Index('ix_image_members_member', 'member'),
         tables.TABLE_OPTIONS,
     )
 
-    template_id: orm.Mapped[str] = orm.mapped_column(
-        tables.TEMPLATE, sa.ForeignKey('templates.id', ondelete='CASCADE'),
+    image_id: orm.Mapped[str] = orm.mapped_column(
+        tables.IMAGE, sa.ForeignKey('images.id', ondelete='CASCADE'),
         primary_key=True)
     member: orm.Mapped[str] = orm.mapped_column(sa.String(255),
                                                 primary_key=True)

@@ -38,7 +38,7 @@ class Hydration(tables.Base):
     host_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey('hosts.id', ondelete='CASCADE'))
     project_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
-    image_id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE)
+    image_id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE)
     content_id: orm.Mapped[str] = orm.mapped_column(tables.HASH)
     state: orm.Mapped[str] = orm.mapped_column(sa.String(32))
     document: orm.Mapped[str] = orm.mapped_column(sa.Text)
@@ -67,7 +67,7 @@ class Profile(tables.Base):
 
     id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
     image_id: orm.Mapped[str] = orm.mapped_column(
-        tables.TEMPLATE, sa.ForeignKey('templates.id', ondelete='CASCADE'))
+        tables.IMAGE, sa.ForeignKey('images.id', ondelete='CASCADE'))
     project_id: orm.Mapped[str] = orm.mapped_column(sa.String(128))
     label: orm.Mapped[str] = orm.mapped_column(sa.String(128))
     generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
@@ -76,7 +76,7 @@ class Profile(tables.Base):
     rows: orm.Mapped[bytes] = orm.mapped_column(tables.PACKED)
     created_at: orm.Mapped[datetime.datetime]
     updated_at: orm.Mapped[datetime.datetime]
-    carried_from: orm.Mapped[str | None] = orm.mapped_column(tables.TEMPLATE)
+    carried_from: orm.Mapped[str | None] = orm.mapped_column(tables.IMAGE)
     carried_instances: orm.Mapped[int | None] = orm.mapped_column(
         sa.BigInteger)
     carried_chunks: orm.Mapped[int | None]
@@ -120,7 +120,7 @@ class BootSet(tables.Base):
         autoincrement=False)
     content_id: orm.Mapped[str] = orm.mapped_column(tables.HASH,
                                                     primary_key=True)
-    image_id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE)
+    image_id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE)
     wanted: orm.Mapped[bool]
     pinned: orm.Mapped[bool]
     rows: orm.Mapped[bytes] = orm.mapped_column(tables.PACKED)

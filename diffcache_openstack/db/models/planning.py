@@ -23,20 +23,20 @@ from diffcache_openstack.db.models import tables
 class Request(tables.Base):
     """A request that an agent answered.
 
-    Names its host and template by value: history outlives both.
+    Names its host and image by value: history outlives both.
     """
 
     __tablename__ = 'requests'
     __table_args__ = (
         sa.Index('ix_requests_site_started_at', 'site', 'started_at'),
         sa.Index('ix_requests_started_at', 'started_at'),
-        sa.Index('ix_requests_host_template_id', 'host', 'template_id',
+        sa.Index('ix_requests_host_image_id', 'host', 'image_id',
                  'started_at'),
         tables.TABLE_OPTIONS,
     )
 
     id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
-    template_id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE)
+    image_id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE)
     content_id: orm.Mapped[str | None] = orm.mapped_column(tables.HASH)
     host: orm.Mapped[str] = orm.mapped_column(tables.HOST)
     site: orm.Mapped[str] = orm.mapped_column(tables.SITE)
@@ -174,8 +174,8 @@ class PrecacheTarget(tables.Base):
         sa.ForeignKey('precache_jobs.id', ondelete='CASCADE'),
         primary_key=True)
     host: orm.Mapped[str] = orm.mapped_column(tables.HOST, primary_key=True)
-    template_id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE,
-                                                     primary_key=True)
+    image_id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE,
+                                                  primary_key=True)
     content_id: orm.Mapped[str | None] = orm.mapped_column(tables.HASH)
     state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
     way: orm.Mapped[str | None] = orm.mapped_column(sa.String(16))

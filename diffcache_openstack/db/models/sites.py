@@ -35,7 +35,7 @@ class Site(tables.Base):
 class MapChange(tables.Base):
     """Something of a site's map that a generation changed.
 
-    ``what`` is a template, a patch, a host, a holding of a host or all of its
+    ``what`` is an image, a patch, a host, a holding of a host or all of its
     holdings; ``name`` is its id, or the host's name. The changes after the
     site's ``map_floor`` are complete.
     """
@@ -103,7 +103,7 @@ class Holding(tables.Base):
 
 
 class Borrowed(tables.Base):
-    """A template that a host reads from a file of another service."""
+    """An image that a host reads from a file of another service."""
 
     __tablename__ = 'borrowed'
     __table_args__ = (tables.TABLE_OPTIONS,)
@@ -147,7 +147,7 @@ class PendingImage(tables.Base):
     host_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
         autoincrement=False)
-    image_id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE,
+    image_id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE,
                                                   primary_key=True)
     state: orm.Mapped[str] = orm.mapped_column(sa.String(32))
     attempts: orm.Mapped[int]

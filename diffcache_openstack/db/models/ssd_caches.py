@@ -50,7 +50,7 @@ class VolumeCache(tables.Base):
         tables.TABLE_OPTIONS,
     )
 
-    id: orm.Mapped[str] = orm.mapped_column(tables.TEMPLATE, primary_key=True)
+    id: orm.Mapped[str] = orm.mapped_column(tables.IMAGE, primary_key=True)
     host_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey('hosts.id', ondelete='CASCADE'))
     server_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))

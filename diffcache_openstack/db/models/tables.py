@@ -33,7 +33,7 @@ HASH = sa.String(64)
 KIND = sa.String(16)
 HOST = sa.String(255)
 SITE = sa.String(64)
-TEMPLATE = sa.String(128)
+IMAGE = sa.String(128)
 PACKED = sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), 'mysql', 'mariadb')
 
 

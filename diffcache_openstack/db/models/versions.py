@@ -20,7 +20,7 @@ from diffcache_openstack.db.models import tables
 
 
 class ServerVersion(tables.Base):
-    """A version of a server: what its disks were at an instant.
+    """A version of a server, or of a volume: its disks at an instant.
 
     ``disks`` is JSON: what the store has of each. ``image_id`` is the image
     that it was exported as.
@@ -29,6 +29,7 @@ class ServerVersion(tables.Base):
     __tablename__ = 'versions'
     __table_args__ = (
         sa.Index('ix_versions_server_id', 'server_id'),
+        sa.Index('ix_versions_volume_id', 'volume_id'),
         sa.Index('ix_versions_project_id', 'project_id'),
         sa.Index('ix_versions_parent_id', 'parent_id'),
         tables.TABLE_OPTIONS,
@@ -37,7 +38,10 @@ class ServerVersion(tables.Base):
     id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
     name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
     description: orm.Mapped[str] = orm.mapped_column(sa.Text)
-    server_id: orm.Mapped[str] = orm.mapped_column(sa.String(64))
+    server_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    # Of a backup, which has the same id as in Cinder.
+    volume_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    volume_metadata: orm.Mapped[str] = orm.mapped_column(sa.Text)
     project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255))
     user_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
     request_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
@@ -48,14 +52,15 @@ class ServerVersion(tables.Base):
     generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     alpha: orm.Mapped[str] = orm.mapped_column(sa.String(16))
     host: orm.Mapped[str | None] = orm.mapped_column(tables.HOST)
-    base_image: orm.Mapped[str | None] = orm.mapped_column(tables.TEMPLATE)
-    image_id: orm.Mapped[str | None] = orm.mapped_column(tables.TEMPLATE)
+    base_image: orm.Mapped[str | None] = orm.mapped_column(tables.IMAGE)
+    image_id: orm.Mapped[str | None] = orm.mapped_column(tables.IMAGE)
     size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     bytes_changed: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     bytes_read: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     bytes_stored: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     seconds: orm.Mapped[float | None]
     pause_ms: orm.Mapped[float | None]
+    frozen_ms: orm.Mapped[float | None]
     quiesced: orm.Mapped[bool]
     disks: orm.Mapped[str] = orm.mapped_column(sa.Text)
     error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)

@@ -38,6 +38,9 @@ WANTED = 'wanted'
 DECLINED = 'declined'
 MADE = 'made'
 
+# Bases of each target that patches are created from, the nearest ones. More
+# give the planner hardly better choices, and take as much space each.
+NEAREST = 8
 # Pairs that are kept for each target: bases worth a patch, and refusals.
 MOST_BASES = 24
 _MOST_DECLINED = 16
@@ -68,13 +71,11 @@ class Worker:
 
     :param host: its name
     :param terms: by which it declines patches
-    :param nearest: bases of each target that it creates patches from
     :param creations: patches that it can create now
     """
 
     host: str
     terms: str
-    nearest: int
     creations: int
 
 
@@ -303,7 +304,7 @@ def _assign(session, host_id, worker, now):
     free = sa.or_(table.free_at.is_(None), table.free_at <= now,
                   table.host == worker.host)
     candidates = session.execute(_held_pairs(host_id).where(
-        table.state == WANTED, table.place < worker.nearest, free)
+        table.state == WANTED, table.place < NEAREST, free)
         .order_by(table.saving.desc()).limit(worker.creations)).all()
     # Another conductor may have assigned it since.
     return _pairs(

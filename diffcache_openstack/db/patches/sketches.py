@@ -46,14 +46,14 @@ def follow_content(session: orm.Session, content_id: str,
     :param family_changed: what else is related to it may have changed
     :returns: whether the content was withdrawn from the index
     """
-    active = session.scalar(sa.select(models.Template.id).where(
-        models.Template.content_id == content_id,
-        models.Template.status == objects.ACTIVE).limit(1)) is not None
+    active = session.scalar(sa.select(models.Image.id).where(
+        models.Image.content_id == content_id,
+        models.Image.status == objects.ACTIVE).limit(1)) is not None
     row = find(session, content_id)
     if active and row is None:
         size = session.scalar(sa.select(sa.func.max(
-            models.Template.data_size)).where(
-            models.Template.content_id == content_id))
+            models.Image.data_size)).where(
+            models.Image.content_id == content_id))
         session.add(models.Sketch(content_id=content_id, state=NEW,
                                   data_size=size))
         session.flush()
@@ -184,18 +184,18 @@ _SEARCH = sa.union_all(*(
 
 def _related(session, content_id):
     own = session.execute(
-        sa.select(models.Template.id, models.Template.family).where(
-            models.Template.content_id == content_id,
-            models.Template.status == objects.ACTIVE)
+        sa.select(models.Image.id, models.Image.family).where(
+            models.Image.content_id == content_id,
+            models.Image.status == objects.ACTIVE)
         .limit(_MOST_RELATED)).all()
     origins = [row.family for row in own if row.family]
     family = [*origins, *(row.id for row in own)]
-    query = sa.select(models.Template.content_id).where(
-        models.Template.status == objects.ACTIVE,
-        models.Template.content_id != content_id)
-    found = [*session.scalars(query.where(models.Template.id.in_(origins))
+    query = sa.select(models.Image.content_id).where(
+        models.Image.status == objects.ACTIVE,
+        models.Image.content_id != content_id)
+    found = [*session.scalars(query.where(models.Image.id.in_(origins))
                               .limit(_MOST_RELATED)),
-             *session.scalars(query.where(models.Template.family.in_(family))
-                              .order_by(models.Template.created_at.desc())
+             *session.scalars(query.where(models.Image.family.in_(family))
+                              .order_by(models.Image.created_at.desc())
                               .limit(_MOST_RELATED))]
     return found[:_MOST_RELATED]

@@ -26,7 +26,7 @@ from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 
 # Fields that a row takes from the object as they are.
-_COPIED = ('id', 'template_id', 'host', 'mode', 'way', 'detail', 'seconds',
+_COPIED = ('id', 'image_id', 'host', 'mode', 'way', 'detail', 'seconds',
            'predicted_seconds', 'wan_bytes', 'lan_bytes', 'fallbacks',
            'patch_id', 'apply_seconds', 'started_at', 'error')
 
@@ -61,8 +61,8 @@ def put_request(session: orm.Session, request: objects.Request) -> bool:
     row = models.Request(**{name: getattr(request, name)
                             for name in _COPIED})
     row.content_id = session.scalar(
-        sa.select(models.Template.content_id).where(
-            models.Template.id == request.template_id))
+        sa.select(models.Image.content_id).where(
+            models.Image.id == request.image_id))
     row.site = session.scalar(sa.select(models.Host.site).where(
         models.Host.name == request.host)) or ''
     session.add(row)
@@ -110,8 +110,8 @@ def put_boot(session: orm.Session, boot: objects.Request) -> bool:
     request = _request_during(session, row)
     if request is None:
         row.content_id = session.scalar(
-            sa.select(models.Template.content_id).where(
-                models.Template.id == boot.template_id))
+            sa.select(models.Image.content_id).where(
+                models.Image.id == boot.image_id))
     else:
         row.detail = _same_as(request)
     session.add(row)
@@ -147,10 +147,10 @@ def _request_during(session, boot):
            + _CLOCKS)
     taken = set(session.scalars(sa.select(table.detail).where(
         table.way == BOOT, table.host == boot.host,
-        table.template_id == boot.template_id,
+        table.image_id == boot.image_id,
         table.started_at.between(begin - _LONGEST_BOOT, end + _CLOCKS))))
     found = session.scalars(sa.select(table).where(
-        table.host == boot.host, table.template_id == boot.template_id,
+        table.host == boot.host, table.image_id == boot.image_id,
         table.way.not_in((BOOT, DOWNLOAD)),
         table.started_at.between(begin, end)).order_by(table.started_at))
     return next((row for row in found if _same_as(row) not in taken), None)
@@ -165,7 +165,7 @@ def _absorb_boot(session, request):
         request.started_at - _LONGEST_BOOT, request.started_at + _CLOCKS)
     boots = session.scalars(sa.select(table).where(
         table.host == request.host, table.way == BOOT,
-        table.template_id == request.template_id,
+        table.image_id == request.image_id,
         table.content_id.is_not(None), about_then)
         .order_by(table.started_at))
     for boot in boots:
@@ -193,7 +193,7 @@ def demand(session: orm.Session, site: str, since: datetime.datetime
         table.way == BOOT, table.started_at >= since)))
     served = sa.exists().where(
         boot.way == BOOT, boot.host == table.host,
-        boot.template_id == table.template_id,
+        boot.image_id == table.image_id,
         boot.detail == sa.literal(_SAME_AS).concat(table.id))
     rows = session.execute(
         sa.select(table.host, table.content_id, table.started_at).where(

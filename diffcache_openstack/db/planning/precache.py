@@ -48,7 +48,7 @@ class WantedImage(typing.NamedTuple):
     :ivar size: bytes of its content; None if it is gone
     """
 
-    template_id: str
+    image_id: str
     content_id: str | None
     size: int | None
 
@@ -61,7 +61,7 @@ class Progress(typing.NamedTuple):
     """
 
     host: str
-    template_id: str
+    image_id: str
     state: str
     way: str | None = None
     bytes_done: int = 0
@@ -226,17 +226,17 @@ def set_message(session: orm.Session, job_id: str, message: str | None
 def wanted_images(session: orm.Session, job: objects.PrecacheJob
                   ) -> list[WantedImage]:
     """List the images of a job by ID: named ones and those of families."""
-    table = models.Template
+    table = models.Image
     rows = session.execute(
         sa.select(table.id, table.content_id, table.data_size, table.status)
         .where(sa.or_(table.id.in_([*job.images, *job.families]),
                       table.family.in_(job.families)))).all()
-    found = {template_id: WantedImage(template_id, content_id, size)
-             for template_id, content_id, size, status in rows
+    found = {image_id: WantedImage(image_id, content_id, size)
+             for image_id, content_id, size, status in rows
              if status == objects.ACTIVE}
-    for template_id in job.images:
-        found.setdefault(template_id, WantedImage(template_id, None, None))
-    return [found[template_id] for template_id in sorted(found)]
+    for image_id in job.images:
+        found.setdefault(image_id, WantedImage(image_id, None, None))
+    return [found[image_id] for image_id in sorted(found)]
 
 
 def sync_targets(session: orm.Session, job_id: str,
@@ -248,16 +248,16 @@ def sync_targets(session: orm.Session, job_id: str,
     :returns: whether there was another one
     """
     table = models.PrecacheTarget
-    rows = {(row.host, row.template_id): row for row in session.scalars(
+    rows = {(row.host, row.image_id): row for row in session.scalars(
         sa.select(table).where(table.job_id == job_id))}
-    known = {image.template_id: image for image in images}
+    known = {image.image_id: image for image in images}
     wanted = {(host, image) for host in hosts for image in known}
     for key in rows.keys() - wanted:
         session.delete(rows[key])
     added = sorted(wanted - rows.keys())
     session.add_all(
         models.PrecacheTarget(
-            job_id=job_id, host=host, template_id=image,
+            job_id=job_id, host=host, image_id=image,
             content_id=known[image].content_id, state=precache.WAITING,
             bytes_total=known[image].size or 0, bytes_done=0,
             updated_at=when)
@@ -281,17 +281,17 @@ def targets(session: orm.Session, job_id: str
     table = models.PrecacheTarget
     return list(session.scalars(
         sa.select(table).where(table.job_id == job_id)
-        .order_by(table.host, table.template_id)))
+        .order_by(table.host, table.image_id)))
 
 
 def set_progress(session: orm.Session, job_id: str,
                  progress: collections.abc.Sequence[Progress],
                  when: datetime.datetime) -> None:
     """Note how far the targets of a job are; the job's state follows."""
-    rows = {(row.host, row.template_id): row
+    rows = {(row.host, row.image_id): row
             for row in targets(session, job_id)}
     for found in progress:
-        row = rows.get((found.host, found.template_id))
+        row = rows.get((found.host, found.image_id))
         if row is None or all(getattr(row, name) == getattr(found, name)
                               for name in _PROGRESS):
             continue
@@ -388,22 +388,22 @@ def list_targets(session: listing.Reader, job_id: str,
     table = models.PrecacheTarget
     query = listing.narrowed(
         sa.select(*listing.columns(table, (
-            'host', 'template_id', *_PROGRESS, 'bytes_total',
+            'host', 'image_id', *_PROGRESS, 'bytes_total',
             'updated_at'))).where(
             table.job_id == job_id), table, filters, ('state', 'host'))
     if page.marker is not None:
-        host, separator, template_id = page.marker.rpartition('/')
+        host, separator, image_id = page.marker.rpartition('/')
         if not separator:
             raise exceptions.InvalidInput(
                 f'The marker {page.marker} names no target; begin again'
                 f' without one.')
         query = query.where(sa.or_(table.host > host, sa.and_(
-            table.host == host, table.template_id > template_id)))
+            table.host == host, table.image_id > image_id)))
     rows = session.execute(
-        query.order_by(table.host, table.template_id).limit(page.limit + 1)
+        query.order_by(table.host, table.image_id).limit(page.limit + 1)
     ).mappings()
     return listing.cut(
-        [{'id': f'{row["host"]}/{row["template_id"]}', **listing.plain(row)}
+        [{'id': f'{row["host"]}/{row["image_id"]}', **listing.plain(row)}
          for row in rows], page, 'id')
 
 

@@ -74,15 +74,15 @@ def _contents(session, plan):
     found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     patches = [item.id for item in plan.items if item.kind == objects.PATCHES]
     for item in plan.items:
-        if item.kind == objects.TEMPLATES:
+        if item.kind == objects.IMAGES:
             found[item.kind, item.id].add(item.id)
     table = models.Patch
     for patch_id, base, target in session.execute(
             sa.select(table.id, table.base, table.target)
             .where(table.id.in_(patches))):
         found[objects.PATCHES, patch_id].add(target)
-        if (objects.TEMPLATES, base) in found:
-            found[objects.TEMPLATES, base].add(target)
+        if (objects.IMAGES, base) in found:
+            found[objects.IMAGES, base].add(target)
     return found
 
 

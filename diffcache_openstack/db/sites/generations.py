@@ -21,7 +21,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
 from diffcache_openstack.objects import site as site_objects
 
-TEMPLATE = 'template'
+IMAGE = 'image'
 PATCH = 'patch'
 HOST = 'host'
 HOLDING = 'holding'
@@ -32,7 +32,7 @@ class Change(typing.NamedTuple):
     """Something that a generation of a map changed.
 
     :param what: one of the names above
-    :param name: id of the template or patch, or name of the host
+    :param name: id of the image or patch, or name of the host
     :param kind: of the object that is held
     :param object_id: the same
     """

@@ -147,9 +147,9 @@ def _each_batch(host_id, keys):
 
 
 def put_borrowed(session: orm.Session, name: str,
-                 templates: collections.abc.Iterable[objects.Holding]
+                 images: collections.abc.Iterable[objects.Holding]
                  ) -> set[str]:
-    """Replace the templates that a host reads from files of other services.
+    """Replace the images that a host reads from files of other services.
 
     They are on maps like what it holds, and count nowhere else.
 
@@ -162,9 +162,9 @@ def put_borrowed(session: orm.Session, name: str,
     before = dict(session.execute(
         sa.select(table.object_id, table.bytes)
         .where(table.host_id == number)).tuples().all())
-    after = {held.id: held.bytes for held in templates
-             if held.kind == objects.TEMPLATES}
-    changes = [generations.Change(generations.HOLDING, name, objects.TEMPLATES,
+    after = {held.id: held.bytes for held in images
+             if held.kind == objects.IMAGES}
+    changes = [generations.Change(generations.HOLDING, name, objects.IMAGES,
                                   object_id)
                for object_id in sorted(before.keys() | after.keys())
                if before.get(object_id) != after.get(object_id)]
@@ -199,7 +199,7 @@ def is_held(host_id: int, content: typing.Any) -> sa.ColumnElement[bool]:
     """
     return sa.exists().where(
         models.Holding.host_id == host_id,
-        models.Holding.kind == objects.TEMPLATES,
+        models.Holding.kind == objects.IMAGES,
         models.Holding.object_id == content)
 
 
@@ -233,7 +233,7 @@ def holdings_of(session: orm.Session, host_id: int,
                 ) -> list[objects.Holding]:
     """Return what a host holds or borrows, of all objects or of some."""
     found: dict[tuple[str, str], int] = {}
-    for table, kind in ((models.Borrowed, sa.literal(objects.TEMPLATES)),
+    for table, kind in ((models.Borrowed, sa.literal(objects.IMAGES)),
                         (models.Holding, models.Holding.kind)):
         query = sa.select(kind, table.object_id, table.bytes).where(
             table.host_id == host_id)
@@ -261,12 +261,12 @@ def _readable(session, rows):
     """Return by row what hosts hold, and what they borrow besides."""
     found = _holdings(session, rows)
     held = {(number, each.id) for number, listed in found.items()
-            for each in listed if each.kind == objects.TEMPLATES}
+            for each in listed if each.kind == objects.IMAGES}
     table = models.Borrowed
     for row in session.scalars(sa.select(table).where(
             table.host_id.in_([row.id for row in rows])).order_by(
             table.host_id, table.object_id)):
         if (row.host_id, row.object_id) not in held:
             found.setdefault(row.host_id, []).append(objects.Holding(
-                kind=objects.TEMPLATES, id=row.object_id, bytes=row.bytes))
+                kind=objects.IMAGES, id=row.object_id, bytes=row.bytes))
     return found

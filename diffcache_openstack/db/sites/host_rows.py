@@ -26,8 +26,8 @@ from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import generations
 from diffcache_openstack.db.versions import tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
 from diffcache_openstack.objects import site as site_objects
+from diffcache_openstack.objects import versioned
 
 # What a map shows of a host beside its holdings.
 _SHOWN = ('site', 'role', 'url', 'capacity', 'alive')
@@ -112,7 +112,7 @@ def remove_host(session: orm.Session, name: str) -> set[str]:
     """
     row = need_host(session, name)
     changed = generations.affected(session, row.site, row.role)
-    tasks.end_of_host(session, name, base.now())
+    tasks.end_of_host(session, name, versioned.now())
     for table in (models.Holding, models.Borrowed):
         session.execute(sa.delete(table).where(table.host_id == row.id))
     session.delete(row)

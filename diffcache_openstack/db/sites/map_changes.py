@@ -103,12 +103,12 @@ def _kept(session, site):
 
 
 def _add_catalogue(session, change, noted):
-    templates, patches = (sorted(noted[what])
-                          for what in (generations.TEMPLATE,
-                                       generations.PATCH))
-    change.templates = catalogue.templates_of(session, templates)
+    images, patches = (sorted(noted[what])
+                       for what in (generations.IMAGE,
+                                    generations.PATCH))
+    change.images = catalogue.images_of(session, images)
     change.patches = catalogue.patches_of(session, patches)
-    change.gone_templates = _without(templates, change.templates)
+    change.gone_images = _without(images, change.images)
     change.gone_patches = _without(patches, change.patches)
 
 

@@ -41,7 +41,7 @@ def project_of(session: orm.Session, task_id: str, host: str,
     """
     row = session.get(models.VersionTask, task_id)
     if (row is None or row.kind not in kinds or row.host != host
-            or row.state != versions.RUNNING):
+            or row.state != versions.RUNNING or row.cancelling):
         raise exceptions.Forbidden(
             f'Host {host} does not perform task {task_id}, so that it may'
             f' not change a store of versions with it.')

@@ -9,7 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions of servers, as the catalogue has them."""
+"""Versions of servers and volumes, as the catalogue has them.
+
+Those of volumes are Cinder's backups, with the same ids: users see and delete
+them there, and no policy does.
+"""
 
 import collections.abc
 import datetime
@@ -28,8 +32,9 @@ from diffcache_openstack.objects import versions
 
 _GIVEN = ('id', 'name', 'description', 'server_id', 'project_id', 'user_id',
           'request_id', 'trigger', 'protected', 'alpha', 'base_image')
+_OF_VOLUMES = ('volume_id', 'volume_metadata')
 _SAVED = ('size', 'bytes_changed', 'bytes_read', 'bytes_stored', 'seconds',
-          'pause_ms', 'quiesced')
+          'pause_ms', 'frozen_ms', 'quiesced')
 _SHOWN = (*_GIVEN, *_SAVED, 'parent_id', 'state', 'generation', 'host',
           'image_id', 'disks', 'error', 'error_code', 'created_at',
           'updated_at')
@@ -44,20 +49,21 @@ def create(session: orm.Session, new: objects.NewVersion,
     if session.get(table, new.id) is not None:
         return False
     session.add(table(
-        **{name: getattr(new, name) for name in _GIVEN},
-        parent_id=newest(session, new.server_id), state=versions.SAVING,
+        **{name: getattr(new, name) for name in (*_GIVEN, *_OF_VOLUMES)},
+        parent_id=_newest(session, new), state=versions.SAVING,
         generation=1, size=0, bytes_changed=0, bytes_read=0, bytes_stored=0,
         quiesced=False, disks='[]', created_at=when, updated_at=when))
     session.flush()
     return True
 
 
-def newest(session: orm.Session, server_id: str) -> str | None:
-    """Return the ID of the version of a server that was saved last."""
+def _newest(session, new):
+    """Return the ID of the last version of the same server or volume."""
     table = models.ServerVersion
+    same = (table.volume_id == new.volume_id if new.volume_id
+            else table.server_id == new.server_id)
     return session.scalar(
-        sa.select(table.id).where(table.server_id == server_id,
-                                  table.state != versions.ERROR)
+        sa.select(table.id).where(same, table.state != versions.ERROR)
         .order_by(table.created_at.desc(), table.id).limit(1))
 
 
@@ -100,7 +106,7 @@ def begin_deleting(session: orm.Session, version_id: str,
         raise exceptions.Conflict(
             f'Cannot delete version {version_id}: it is being saved. Wait'
             f' until that completes, or cancel its task.')
-    if not json.loads(row.disks):
+    if not json.loads(row.disks) and row.volume_id is None:
         # Its save failed.
         remove(session, version_id)
         return False
@@ -112,6 +118,8 @@ def saved(session: orm.Session, version_id: str, host: str | None,
           what: objects.SavedVersion, when: datetime.datetime) -> None:
     """Note that the store has a version now."""
     row = need(session, version_id)
+    if row.state == versions.DELETING:
+        return  # A task that removes it from the store follows.
     for name in _SAVED:
         setattr(row, name, getattr(what, name))
     row.disks = json.dumps([
@@ -120,6 +128,27 @@ def saved(session: orm.Session, version_id: str, host: str | None,
     row.host, row.state = host, versions.AVAILABLE
     row.error = row.error_code = None
     row.updated_at = when
+
+
+def check_unnamed(session: orm.Session, project_id: str,
+                  version_id: str | None,
+                  disks: collections.abc.Iterable[objects.VersionDisk]
+                  ) -> None:
+    """Refuse disks that another version of a project has.
+
+    They would be deleted with either.
+
+    :raises Forbidden: another version has one of them
+    """
+    table = models.ServerVersion
+    for disk in disks:
+        other = session.scalar(sa.select(table.id).where(
+            table.project_id == project_id, table.id != version_id,
+            table.disks.contains(disk.version, autoescape=True)).limit(1))
+        if other is not None:
+            raise exceptions.Forbidden(
+                f'Disk {disk.version} was reported as one of version'
+                f' {version_id}, and version {other} has it.')
 
 
 class Failure(typing.NamedTuple):
@@ -137,7 +166,7 @@ def failed(session: orm.Session, version_id: str, failure: Failure,
            when: datetime.datetime) -> None:
     """Note that a version was not saved, or not deleted."""
     row = session.get(models.ServerVersion, version_id)
-    if row is not None:
+    if row is not None and row.state != versions.DELETING:
         row.state, row.updated_at = versions.ERROR, when
         row.error, row.error_code = failure
 
@@ -172,7 +201,9 @@ def undeleted(session: orm.Session, before: datetime.datetime) -> list[str]:
 
 
 def forget_failed(session: orm.Session, before: datetime.datetime) -> int:
-    """Delete versions that were not saved, after a while.
+    """Delete versions of servers that were not saved, after a while.
+
+    Backups go when they are deleted in Cinder, which shows them as failed.
 
     :param before: when they failed
     :returns: how many there were
@@ -180,16 +211,21 @@ def forget_failed(session: orm.Session, before: datetime.datetime) -> int:
     table = models.ServerVersion
     gone = list(session.scalars(sa.select(table.id).where(
         table.state == versions.ERROR, table.disks == '[]',
-        ~table.protected, table.updated_at < before)))
+        table.volume_id.is_(None), ~table.protected,
+        table.updated_at < before)))
     for version_id in gone:
         remove(session, version_id)
     return len(gone)
 
 
-def exported(session: orm.Session, version_id: str, image_id: str) -> None:
-    """Record the image that a version was exported as."""
+def exported(session: orm.Session, version_id: str, disk: str, image_id: str
+             ) -> None:
+    """Record the image that the first disk of a version was exported as.
+
+    :param disk: the store's ID of the disk that was exported
+    """
     row = session.get(models.ServerVersion, version_id)
-    if row is not None:
+    if row is not None and disks(row)[0].version == disk:
         row.image_id = image_id
 
 
@@ -270,15 +306,24 @@ def last_saves(session: orm.Session,
         sa.select(table.server_id, sa.func.max(table.created_at))
         .where(table.server_id.in_(list(server_ids)))
         .group_by(table.server_id))
-    return {server_id: when for server_id, when in rows}
+    return {server_id: when for server_id, when in rows
+            if server_id is not None}
 
 
 def servers_of(session: orm.Session, project_id: str) -> list[str]:
     """Return servers of a project that have versions."""
     table = models.ServerVersion
     return list(session.scalars(
-        sa.select(table.server_id).where(table.project_id == project_id)
+        sa.select(table.server_id).where(table.project_id == project_id,
+                                         table.server_id.is_not(None))
         .distinct().order_by(table.server_id)))
+
+
+def has_any(session: orm.Session, project_id: str) -> bool:
+    """Return whether a project has versions of servers or volumes."""
+    table = models.ServerVersion
+    return session.scalar(sa.select(table.id).where(
+        table.project_id == project_id).limit(1)) is not None
 
 
 def projects() -> sa.Select[str]:
@@ -338,7 +383,8 @@ def unknown_version(version_id: str) -> exceptions.NotFound:
 
 
 def _visible(viewer):
-    return listing.of_viewer(models.ServerVersion, _SHOWN, viewer)
+    return listing.of_viewer(models.ServerVersion, _SHOWN, viewer).where(
+        models.ServerVersion.volume_id.is_(None))
 
 
 def _complete(session, entries):
@@ -354,6 +400,7 @@ def _complete(session, entries):
                                  values)) for version_id, *values in rows}
     for entry in entries:
         # Names of files of hosts are none of the users' business.
-        entry['disks'] = [{name: disk[name] for name in ('device', 'size')}
-                          for disk in json.loads(entry['disks'])]
+        entry['disks'] = [
+            {name: disk[name] for name in ('device', 'size', 'volume_id')}
+            for disk in json.loads(entry['disks'])]
         entry['task'] = work.get(entry['id'])

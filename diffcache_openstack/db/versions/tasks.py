@@ -89,6 +89,23 @@ def find(session: orm.Session, task_id: str
     return (None, None) if row is None else (_task(row), row.host)
 
 
+def take(session: orm.Session, task_id: str, host: str,
+         when: datetime.datetime) -> objects.VersionTask:
+    """Return a task on a volume, which a host begins to perform.
+
+    :raises Forbidden: it is not this host's, or is wanted no longer
+    """
+    row = _find(session, task_id)
+    task = None if row is None else _task(row)
+    if (row is None or task is None or task.volume_id is None
+            or row.host != host or row.cancelling
+            or row.state != versions.RUNNING):
+        raise exceptions.Forbidden(
+            f'Host {host} has no task {task_id} on a volume.')
+    row.seen_at = row.updated_at = when
+    return task
+
+
 def busy_server(session: orm.Session, server_id: str,
                 kinds: collections.abc.Collection[str]) -> str | None:
     """Return the ID of a server's open task of these kinds, or None."""
@@ -137,7 +154,7 @@ def _take(session, condition, when):
     for row in rows:
         if row.cancelling:
             _end(session, row, versions.CANCELLED, _CANCELLED, when)
-        elif row.kind in versions.AT_THE_SERVER:
+        elif row.kind in versions.AT_THE_DISK:
             error = exceptions.LeaseLost(
                 f'Host {row.host} has not reported the {row.kind} for'
                 f' {LEASE_TIME.seconds} s, or was removed. Try again when its'
@@ -231,7 +248,16 @@ def _is_late(row, reported):
 
 
 def _saved(session, row, version_id, saved, when):
-    """Note what the store has of a version that a task has saved."""
+    """Note what the store has of a version that a task has saved.
+
+    :raises Forbidden: the task saves none, or another version has its disks
+    """
+    if version_id is None:
+        raise exceptions.Forbidden(
+            f'Host {row.host} reported a version that was saved by task'
+            f' {row.id}, which saves none.')
+    db_versions.check_unnamed(session, row.project_id, version_id,
+                              saved.disks)
     if session.get(models.ServerVersion, version_id) is not None:
         db_versions.saved(session, version_id, row.host, saved, when)
         return
@@ -268,6 +294,35 @@ def open_of_kind(session: orm.Session, kind: str, project_id: str) -> bool:
         sa.select(table.id).where(
             table.project_id == project_id, table.kind == kind,
             table.state.not_in(versions.ENDED)).limit(1)) is not None
+
+
+def work_on(session: orm.Session, version_id: str,
+            kinds: collections.abc.Collection[str]
+            ) -> list[models.VersionTask]:
+    """Return the rows of open tasks on a version, to change them."""
+    table = models.VersionTask
+    return list(session.scalars(
+        sa.select(table).where(table.version_id == version_id,
+                               table.kind.in_(list(kinds)),
+                               table.state.not_in(versions.ENDED))
+        .with_for_update()))
+
+
+def cancel_work(session: orm.Session, version_id: str,
+                kinds: collections.abc.Collection[str],
+                when: datetime.datetime) -> list[tuple[str, str | None]]:
+    """Cancel the tasks on a backup of a volume.
+
+    :returns: those that have begun, with their hosts, which are to be notified
+    """
+    begun = []
+    for row in work_on(session, version_id, kinds):
+        if row.seen_at is None:
+            _end(session, row, versions.CANCELLED, _CANCELLED, when)
+        else:
+            row.cancelling = True
+            begun.append((row.id, row.host))
+    return begun
 
 
 def is_being_forgotten(session: orm.Session, version_id: str) -> bool:
@@ -343,7 +398,7 @@ def _task(row) -> objects.VersionTask:
 
 
 def _done(session, row, reported, when):
-    """Draw the conclusions of a task that was done."""
+    """Apply a finished task's result to its version."""
     result = json.loads(reported.result)
     row.state, row.result = versions.DONE, reported.result
     row.error = row.error_code = None
@@ -351,7 +406,9 @@ def _done(session, row, reported, when):
     if row.kind == versions.SAVE:
         _saved(session, row, row.version_id, reported.saved, when)
     elif row.kind == versions.EXPORT:
-        db_versions.exported(session, row.version_id, result['image_id'])
+        [disk] = _task(row).disks
+        db_versions.exported(session, row.version_id, disk.version,
+                             result['image_id'])
     elif row.kind == versions.FORGET:
         db_versions.remove(session, row.version_id)
     elif row.kind == versions.VERIFY:
@@ -362,7 +419,7 @@ def _done(session, row, reported, when):
 
 
 def _end(session, row, state, failure, when):
-    """Draw the conclusions of a task that came to nothing."""
+    """Apply the end of a task without a result to its version."""
     row.state, row.updated_at = state, when
     row.error, row.error_code = failure
     if row.kind == versions.SAVE:

@@ -31,7 +31,7 @@ _SETS = ('content_id', 'image_id', 'wanted', 'pinned', 'bytes', 'held_bytes',
          'message', 'updated_at')
 _COLUMNS = ('site', 'role', 'alive')
 # Kinds of objects that plans place; others come with them.
-_PLACED = (objects.TEMPLATES, objects.PATCHES)
+_PLACED = (objects.IMAGES, objects.PATCHES)
 
 
 def list_hosts(session: listing.Reader,
@@ -81,7 +81,7 @@ def list_objects(session: listing.Reader, name: str,
     rows = session.execute(query.order_by(held.object_id, held.kind).limit(
         page.limit + 1)).mappings()
     part = listing.cut([listing.plain(row) for row in rows], page, 'id')
-    _add_templates(session, part.entries, 'id')
+    _add_images(session, part.entries, 'id')
     return part
 
 
@@ -105,7 +105,7 @@ def list_holdings(session: listing.Reader,
         query = query.where(*_unplaced(session, filters['not_in_plan']))
     part = listing.part_by_keys(
         session, query, (host.name, held.kind, held.object_id), page)
-    _add_templates(session, part.entries, 'object_id')
+    _add_images(session, part.entries, 'object_id')
     return part
 
 
@@ -179,21 +179,21 @@ def _unplaced(session, plan_id):
                                item.object_id == held.object_id))
 
 
-def _add_templates(session, entries, key):
+def _add_images(session, entries, key):
     """Name the images whose content is held.
 
     :param key: of the object's ID in an entry
     """
-    table = models.Template
+    table = models.Image
     rows = session.execute(
         sa.select(table.content_id, table.id).where(table.content_id.in_(
             {entry[key] for entry in entries})).order_by(table.id))
     images: dict[str, list[str]] = {}
-    for content_id, template_id in rows:
-        images.setdefault(content_id, []).append(template_id)
+    for content_id, image_id in rows:
+        images.setdefault(content_id, []).append(image_id)
     for entry in entries:
-        entry['templates'] = (images.get(entry[key], [])
-                              if entry['kind'] != objects.PATCHES else [])
+        entry['images'] = (images.get(entry[key], [])
+                           if entry['kind'] != objects.PATCHES else [])
 
 
 @functools.cache

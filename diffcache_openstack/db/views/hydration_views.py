@@ -48,11 +48,10 @@ def get_hydration(session: listing.Reader, viewer: listing.Viewer,
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.Hydration.server_id == server_id)).mappings().one_or_none()
-    if row is None:
-        raise hydrations.unknown(server_id)
-    return _entry(row)
+    return _entry(listing.only(
+        session, _visible(viewer).where(
+            models.Hydration.server_id == server_id),
+        hydrations.unknown(server_id)))
 
 
 def sharers(session: listing.Reader, server_id: str) -> list[listing.Entry]:

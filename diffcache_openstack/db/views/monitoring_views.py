@@ -32,14 +32,14 @@ def site_names(session: listing.Reader) -> list[str]:
         sa.select(models.Site.name).order_by(models.Site.name))]
 
 
-def template_counts(session: listing.Reader) -> dict[str, int]:
+def image_counts(session: listing.Reader) -> dict[str, int]:
     """Count the images of the catalogue by status."""
-    return _counts(session, models.Template.status)
+    return _counts(session, models.Image.status)
 
 
 def images_without_record(session: listing.Reader) -> list[str]:
     """List the IDs of active images that no repository has signed."""
-    table = models.Template
+    table = models.Image
     return [image for image, in session.execute(
         sa.select(table.id).where(table.record.is_(None),
                                   table.status == objects.ACTIVE)

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db.views import template_views
+from diffcache_openstack.db.views import image_views
 
 _SHOWN = ('base', 'target', 'state', 'size', 'attempts', 'host', 'terms',
           'reason')
@@ -39,7 +39,7 @@ def list_pairs(session: listing.Reader,
     for name in ('base', 'target'):
         if name in filters:
             query = query.where(getattr(table, name).in_(
-                template_views.contents_named(session, [filters[name]])))
+                image_views.contents_named(session, [filters[name]])))
     return listing.part_by_keys(session, query, (table.base, table.target),
                                 page)
 

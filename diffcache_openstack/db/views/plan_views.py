@@ -166,17 +166,17 @@ def _items(session, plan_number):
     images = _images_of(session, {
         entry['target'] or entry['id'] for entry in entries})
     for entry in entries:
-        entry['templates'] = images.get(entry['target'] or entry['id'], [])
+        entry['images'] = images.get(entry['target'] or entry['id'], [])
     return entries
 
 
 def _images_of(session, content_ids):
-    table = models.Template
+    table = models.Image
     found: dict[str, list[str]] = {}
     rows = session.execute(
         sa.select(table.content_id, table.id).where(
             table.status == objects.ACTIVE,
             table.content_id.in_(content_ids)).order_by(table.id))
-    for content_id, template_id in rows:
-        found.setdefault(content_id, []).append(template_id)
+    for content_id, image_id in rows:
+        found.setdefault(content_id, []).append(image_id)
     return found

@@ -20,7 +20,7 @@ from sqlalchemy import orm
 from diffcache_openstack.db.lazy import profiles as table_of_profiles
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db.views import template_views
+from diffcache_openstack.db.views import image_views
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
@@ -74,7 +74,7 @@ def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
 
 
 def _visible(viewer):
-    table, image = models.Profile, models.Template
+    table, image = models.Profile, models.Image
     shared = table_of_profiles.SHARED
     query = sa.select(
         *listing.columns(table, _COLUMNS), _carried_from(viewer),
@@ -98,10 +98,10 @@ def _carried_from(viewer):
 
     It may have been made private since, and its ID is its owner's then.
     """
-    table, source = models.Profile, orm.aliased(models.Template)
+    table, source = models.Profile, orm.aliased(models.Image)
     if viewer.sees_all:
         return table.carried_from.label('carried_from')
     return (sa.select(source.id)
             .where(source.id == table.carried_from,
-                   template_views.shows(source, viewer))
+                   image_views.shows(source, viewer))
             .correlate(table).scalar_subquery().label('carried_from'))

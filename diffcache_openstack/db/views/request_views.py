@@ -21,10 +21,10 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import history
 
-_SHOWN = ('id', 'template_id', 'host', 'site', 'mode', 'way', 'detail',
+_SHOWN = ('id', 'image_id', 'host', 'site', 'mode', 'way', 'detail',
           'seconds', 'predicted_seconds', 'wan_bytes', 'lan_bytes',
           'fallbacks', 'patch_id', 'apply_seconds', 'started_at', 'error')
-_COLUMNS = ('template_id', 'host', 'site', 'way')
+_COLUMNS = ('image_id', 'host', 'site', 'way')
 
 
 def list_requests(session: listing.Reader,
@@ -79,12 +79,12 @@ def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
     from a base image that it had, and what Glance sent, is left out: it
     crosses no link without a cache either, or is a request besides.
     """
-    table, template = models.Request, models.Template
-    size = sa.func.coalesce(template.compressed_size, template.data_size)
+    table, image = models.Request, models.Image
+    size = sa.func.coalesce(image.compressed_size, image.data_size)
     return int(session.scalar(
         sa.select(sa.func.coalesce(sa.func.sum(size), 0))
         .select_from(table)
-        .join(template, template.id == table.template_id)
+        .join(image, image.id == table.image_id)
         .where(table.site == site, table.started_at >= since,
                table.error.is_(None),
                table.way.not_in((history.BOOT, history.DOWNLOAD)))))

@@ -70,28 +70,28 @@ def unused_images(session: listing.Reader, site: str,
     Each entry has ``id``, ``name``, ``hosts`` that hold it, and the ``bytes``
     that it takes on them.
     """
-    host, held, template = models.Host, models.Holding, models.Template
-    requested = sa.select(models.Request.template_id).where(
+    host, held, image = models.Host, models.Holding, models.Image
+    requested = sa.select(models.Request.image_id).where(
         models.Request.site == site, models.Request.started_at >= since)
     size = sa.func.sum(held.bytes)
     rows = session.execute(
-        sa.select(template.id, template.name,
+        sa.select(image.id, image.name,
                   sa.func.count().label('hosts'), size.label('bytes'))
-        .join(held, sa.and_(held.object_id == template.content_id,
-                            held.kind == objects.TEMPLATES))
+        .join(held, sa.and_(held.object_id == image.content_id,
+                            held.kind == objects.IMAGES))
         .join(host, host.id == held.host_id)
         .where(host.site == site, host.role == objects.COMPUTE,
-               template.id.not_in(requested))
-        .group_by(template.id, template.name)
-        .order_by(size.desc(), template.id)).mappings()
+               image.id.not_in(requested))
+        .group_by(image.id, image.name)
+        .order_by(size.desc(), image.id)).mappings()
     return [{**row, 'bytes': int(row['bytes'])} for row in rows]
 
 
 def _requested(session, site, since):
     """Sum the requests that agents answered, by host."""
-    table, template = models.Request, models.Template
+    table, image = models.Request, models.Image
     whole = sa.func.coalesce(
-        sa.func.nullif(template.file_size, 0), template.data_size, 0)
+        sa.func.nullif(image.file_size, 0), image.data_size, 0)
     rows = session.execute(
         sa.select(
             table.host, sa.func.count().label('requests'),
@@ -100,7 +100,7 @@ def _requested(session, site, since):
             sa.func.sum(table.seconds).label('seconds'),
             sa.func.sum(table.wan_bytes).label('wan_bytes'),
             sa.func.sum(whole).label('whole_bytes'))
-        .outerjoin(template, template.id == table.template_id)
+        .outerjoin(image, image.id == table.image_id)
         .where(table.site == site, table.started_at >= since,
                table.error.is_(None), table.way.not_in(_NOTICED))
         .group_by(table.host)).mappings()

@@ -48,11 +48,9 @@ def get_volume(session: listing.Reader, viewer: listing.Viewer,
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.VolumeCache.id == volume_id)).mappings().one_or_none()
-    if row is None:
-        raise volume_caches.unknown_volume(volume_id)
-    return _entry(row)
+    return _entry(listing.only(
+        session, _visible(viewer).where(models.VolumeCache.id == volume_id),
+        volume_caches.unknown_volume(volume_id)))
 
 
 def get_curve(session: listing.Reader, volume_id: str) -> listing.Entry:

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise RuntimeError(
         f'image_cache_driver is diffcache, and the driver cannot be loaded:'
-        f' {error}. Install diffcache-openstack with all that it needs in'
-        f' the environment of Glance, or choose another driver.') from error
+        f' {error}. Install diffcache-openstack-plugins in the environment of'
+        f' Glance, or choose another driver.') from error
 
 Driver = driver.Driver

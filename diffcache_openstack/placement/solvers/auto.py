@@ -23,8 +23,8 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import native_arrays
 from diffcache_openstack.placement import placements
-from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
+from diffcache_openstack.placement import solving
 
 # The search ends when cost and bound are this close, as a share of the cost.
 TARGET_GAP = 1e-4
@@ -41,24 +41,23 @@ _PROVABLE_HOPS = 2
 _PROOF_SECONDS = 20.0
 
 
-class AutoSolver(base.Solver):
+class AutoSolver(solving.Solver):
     """Scales to thousands of templates and bounds the gap to the optimum.
 
     Instances so small that the exact solver proves them in seconds go to it.
     """
 
-    def solve(self, instance, **options) -> base.Solution:
-        """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(instance, base.Options(**options),
+    def solve(self, instance, **options) -> solving.Solution:
+        return sites.solve_each(instance, solving.Options(**options),
                                 self._solve_site)
 
-    def _solve_site(self, instance, options) -> base.Solution:
+    def _solve_site(self, instance, options) -> solving.Solution:
         if not _is_provable(instance, options.hops):
             return solve_site(instance, options)
         if options.time_limit is None:
             options = dataclasses.replace(options, time_limit=_PROOF_SECONDS)
         # By name, for it builds on this module.
-        return base.load('ilp').solve(
+        return solving.load('ilp').solve(
             instance,
             **{f.name: getattr(options, f.name)
                for f in dataclasses.fields(options)},
@@ -96,14 +95,14 @@ def patience(instance: instances.Instance) -> int:
     return 3000 + wide + max(0, 60000 - 400 * cells)
 
 
-def solve_site(instance: instances.Instance, options: base.Options,
-               start: Start = Start()) -> base.Solution:
+def solve_site(instance: instances.Instance, options: solving.Options,
+               start: Start = Start()) -> solving.Solution:
     """Solve an instance of one site.
 
     :raises InstanceError: pins alone exceed a capacity
     """
-    clock = base.Clock(options)
-    base.pinned_placement(instance)
+    clock = solving.Clock(options)
+    solving.pinned_placement(instance)
     arrays = native_arrays.Arrays(instance, options.hops, start.placement,
                                   start.move_weight, options.threads)
 
@@ -118,10 +117,10 @@ def solve_site(instance: instances.Instance, options: base.Options,
     placement = arrays.placement(pairs)
     total = cost.total_cost(instance, placement, options.hops)
     bound = min(bound, total)
-    return base.Solution(placement=placement, cost_s=total,
-                         lower_bound_s=bound,
-                         proved_optimal=total - bound <= 1e-6 * total,
-                         seconds=clock.seconds)
+    return solving.Solution(placement=placement, cost_s=total,
+                            lower_bound_s=bound,
+                            proved_optimal=total - bound <= 1e-6 * total,
+                            seconds=clock.seconds)
 
 
 def losses(instance: instances.Instance, placement: placements.Placement,

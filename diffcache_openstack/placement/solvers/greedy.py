@@ -29,34 +29,34 @@ from diffcache_openstack.placement import bounds
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
-from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
+from diffcache_openstack.placement import solving
+from diffcache_openstack.placement import ways
 
 
-class GreedySolver(base.Solver):
+class GreedySolver(solving.Solver):
     """One template and the patches from it per round, best benefit first.
 
     Chains are not considered when placing (the paper knows none); with
     ``hops`` above 1 they are when the result is costed.
     """
 
-    def solve(self, instance, **options) -> base.Solution:
-        """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(instance, base.Options(**options),
+    def solve(self, instance, **options) -> solving.Solution:
+        return sites.solve_each(instance, solving.Options(**options),
                                 self._solve_site)
 
-    def _solve_site(self, instance, options) -> base.Solution:
-        clock = base.Clock(options)
-        state = _State(instance, base.pinned_placement(instance))
+    def _solve_site(self, instance, options) -> solving.Solution:
+        clock = solving.Clock(options)
+        state = _State(instance, solving.pinned_placement(instance))
         bound = bounds.unlimited(instance, options.hops)
         while not clock.over and state.place_best():
             clock.report('placing', state.cost, bound)
         placement = state.placement()
         total = cost.total_cost(instance, placement, options.hops)
-        return base.Solution(placement=placement, cost_s=total,
-                             lower_bound_s=bound,
-                             proved_optimal=total <= bound * (1 + 1e-9),
-                             seconds=clock.seconds)
+        return solving.Solution(placement=placement, cost_s=total,
+                                lower_bound_s=bound,
+                                proved_optimal=total <= bound * (1 + 1e-9),
+                                seconds=clock.seconds)
 
 
 class _State:
@@ -74,12 +74,12 @@ class _State:
         self.template_bytes = instances.to_bytes(instance.sizes)
         # Seconds for each object to arrive at each host, by where it is.
         self._whole = [
-            instances.fetch_seconds(instance.sizes[:, None], link)
+            ways.fetch_seconds(instance.sizes[:, None], link)
             for link in (links.local, links.peer)
         ]
         apply_s = instance.patch_seconds[by_base][:, None]
         self._patch = [
-            instances.fetch_seconds(sizes[:, None], link) + apply_s
+            ways.fetch_seconds(sizes[:, None], link) + apply_s
             for link in (links.local, links.peer, links.repo)
         ]
         self._first = np.searchsorted(self._base,

@@ -44,8 +44,9 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
-from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
+from diffcache_openstack.placement import solving
+from diffcache_openstack.placement import ways
 
 # Relative distance of cost and bound at which a solution counts as proved.
 TOLERANCE = 1e-6
@@ -58,16 +59,15 @@ _LARGEST = 30_000
 _SCALE = 1e5
 
 
-class IlpSolver(base.Solver):
+class IlpSolver(solving.Solver):
     """Proves optima; for small instances, or to see how far others are."""
 
-    def solve(self, instance, **options) -> base.Solution:
-        """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(instance, base.Options(**options),
+    def solve(self, instance, **options) -> solving.Solution:
+        return sites.solve_each(instance, solving.Options(**options),
                                 self._solve_site)
 
-    def _solve_site(self, instance, options) -> base.Solution:
-        clock = base.Clock(options)
+    def _solve_site(self, instance, options) -> solving.Solution:
+        clock = solving.Clock(options)
         if _size(instance, options.hops) > _LARGEST:
             return auto.solve_site(instance, options)
         quick = None if clock.left is None else clock.left / 4
@@ -84,10 +84,10 @@ class IlpSolver(base.Solver):
             if found < total:
                 placement, total = better, found
         bound = min(total, max(bound, model.bound))
-        return base.Solution(placement=placement, cost_s=total,
-                             lower_bound_s=bound,
-                             proved_optimal=total - bound <= TOLERANCE * total,
-                             seconds=clock.seconds)
+        return solving.Solution(
+            placement=placement, cost_s=total, lower_bound_s=bound,
+            proved_optimal=total - bound <= TOLERANCE * total,
+            seconds=clock.seconds)
 
 
 def _size(instance, hops) -> int:
@@ -372,7 +372,7 @@ class _Model:
         rates[1] = max(rates[1:])
         rates[0] = max(rates)
         far = size if wire_size is None else wire_size
-        return _Object(size, *(instances.fetch_seconds(each, rate) for each,
+        return _Object(size, *(ways.fetch_seconds(each, rate) for each,
                                rate in zip((size, size, far), rates)))
 
     def _use(self, key, units, r, weight):

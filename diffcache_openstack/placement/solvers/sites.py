@@ -16,17 +16,17 @@ import dataclasses
 
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 
 
-def solve_each(instance: instances.Instance, options: base.Options,
-               solve_site: collections.abc.Callable) -> base.Solution:
+def solve_each(instance: instances.Instance, options: solving.Options,
+               solve_site: collections.abc.Callable) -> solving.Solution:
     """Solve every site with ``solve_site(instance, options)`` and join.
 
     The time limit is shared out evenly over the sites still to come, so
     that time one site did not need goes to the next.
     """
-    clock = base.Clock(options)
+    clock = solving.Clock(options)
     groups = instance.site_hosts()
     parts = []
     for n, columns in enumerate(groups):
@@ -37,7 +37,7 @@ def solve_each(instance: instances.Instance, options: base.Options,
         solution = solve_site(site,
                               dataclasses.replace(options, time_limit=limit))
         parts.append((columns, solution))
-    return base.Solution(
+    return solving.Solution(
         placement=_join([(c, s.placement) for c, s in parts]),
         cost_s=sum(s.cost_s for _, s in parts),
         lower_bound_s=sum(s.lower_bound_s for _, s in parts),

@@ -24,23 +24,6 @@ _HALVINGS = 64
 _LEAST_VALUE = 1e-6
 
 
-class LatencyPolicy(base.Policy):
-    """The least sum of all references' latencies, each by its weight."""
-
-    def saves_latency(self, volumes: collections.abc.Sequence[base.Volume]
-                      ) -> bool:
-        """See :meth:`.base.Policy.saves_latency`."""
-        return True
-
-    def size(self, volumes: collections.abc.Sequence[base.Volume],
-             cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
-        sizes, optimal = _fewest_misses(volumes, cache)
-        return base.Sizing(sizes, optimal, explain=[
-            _gain_in_words(volume, sizes[volume.name], cache)
-            for volume in volumes])
-
-
 def _fewest_misses(volumes, cache) -> tuple[dict[str, int], bool]:
     """Return the sizes with the most weighted hits, and if that is proven.
 
@@ -82,7 +65,6 @@ class FairnessPolicy(base.Policy):
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         low, high = 0.0, 1.0
         for _halving in range(_HALVINGS):
             middle = (low + high) / 2
@@ -122,21 +104,20 @@ def _size_for(volume, hits, cache) -> int:
     return max(cache.least(volume), cache.up(size))
 
 
-class SlaPolicy(base.Policy):
-    """Targets met with the fewest blocks, the rest for the least latency.
+class LatencyPolicy(base.Policy):
+    """The least sum of all references' latencies, each by its weight.
 
-    Targets that cannot be met are named; of those that cannot be met
-    together, the ones of higher weight come first, then the smaller ones.
+    Targets of volumes are met first, with the fewest blocks. Those that cannot
+    be met are named; of those that cannot be met together, the ones of higher
+    weight come first, then the smaller ones.
     """
 
     def saves_latency(self, volumes: collections.abc.Sequence[base.Volume]
                       ) -> bool:
-        """See :meth:`.base.Policy.saves_latency`."""
         return not any(volume.target for volume in volumes)
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         need = {volume.name: _needed(volume, cache) for volume in volumes
                 if volume.target is not None}
         met = {volume.name: cache.least(volume) for volume in volumes}
@@ -161,7 +142,8 @@ class SlaPolicy(base.Policy):
             [dataclasses.replace(volume, min=met[volume.name])
              for volume in volumes], cache)
         return base.Sizing(sizes, optimal, infeasible, explain + [
-            base.in_words(volume, sizes[volume.name]) for volume in volumes])
+            _gain_in_words(volume, sizes[volume.name], cache)
+            for volume in volumes])
 
 
 def _needed(volume, cache) -> int | None:

@@ -15,53 +15,20 @@ import abc
 import collections.abc
 import dataclasses
 import math
-import re
 import typing
 
 import stevedore
 
 from diffcache_openstack import _native
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 
 NAMESPACE = 'diffcache.ssdcache.policies'
 MAX_CAPACITY = (1 << 48) - 1
-_UNITS_US = {'us': 1.0, 'ms': 1e3, 's': 1e6}
-_TARGET = re.compile(r'(hit|latency)[=:]([0-9]*\.?[0-9]+)(us|ms|s)?')
 
 
 class SizingError(exceptions.InvalidInput):
     """No sizes are possible; the message names the volume or the option."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What a volume is to reach; one of the two is given.
-
-    :ivar hit_ratio: from 0 to 1
-    :ivar latency_us: mean microseconds of a reference
-    """
-
-    hit_ratio: float | None = None
-    latency_us: float | None = None
-
-
-def parse_target(text: str) -> Target:
-    """Parse ``hit=0.9`` or ``latency=2ms``.
-
-    A colon will do in place of the equals sign; latencies without a unit
-    (``us``, ``ms`` or ``s``) are microseconds.
-
-    :raises SizingError: it is neither, or out of range
-    """
-    match = _TARGET.fullmatch(text)
-    if match:
-        kind, number, unit = match[1], float(match[2]), match[3]
-        if kind == 'hit' and 0 < number <= 1 and not unit:
-            return Target(hit_ratio=number)
-        if kind == 'latency' and number > 0:
-            return Target(latency_us=number * _UNITS_US[unit or 'us'])
-    raise SizingError(f'{text!r} is neither a hit ratio above 0 up to 1, such'
-                      ' as hit=0.9, nor a latency, such as latency=2ms')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +40,7 @@ class Volume:
         policies that have these
     :ivar min: blocks that it has at least
     :ivar max: blocks that it has at most
-    :ivar target: what it is to reach, with the policy ``sla``
+    :ivar target: what it is to reach, with the policy ``latency``
     :ivar hit_us: microseconds of its references that hit; none for what the
         cache has
     :ivar miss_us: microseconds of those that miss; none for what the cache
@@ -85,7 +52,7 @@ class Volume:
     weight: float = 1.0
     min: int = 0
     max: int = MAX_CAPACITY
-    target: Target | None = None
+    target: choices.Target | None = None
     hit_us: float | None = None
     miss_us: float | None = None
 

@@ -67,7 +67,6 @@ class StaticPolicy(base.Policy):
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         # The capacity for the smallest weight, so that only it limits.
         lightest = min((volume.weight for volume in volumes), default=1.0)
         wanted = [cache.capacity * volume.weight / lightest
@@ -87,7 +86,6 @@ class WorkingSetPolicy(base.Policy):
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         wanted = [volume.curve.distinct for volume in volumes]
         sizes = _levelled(volumes, cache, wanted)
         summary = (f'the working sets have {sum(wanted)} blocks, the cache'
@@ -101,7 +99,6 @@ class PriorityPolicy(base.Policy):
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         sizes = {volume.name: cache.least(volume) for volume in volumes}
         left = cache.capacity - sum(sizes.values())
         explain = []
@@ -125,7 +122,6 @@ class PooledPolicy(base.Policy):
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
-        """See :meth:`.base.Policy.size`."""
         expected = _native.sizing_shared(list(volumes), cache.capacity)
         sizes = {volume.name: max(
             cache.least(volume),

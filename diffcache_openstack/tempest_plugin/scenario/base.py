@@ -135,7 +135,7 @@ class ScenarioTest(test.BaseTestCase):
                                         timeout=30)
 
     def held(self, host: str, content: str) -> set[str]:
-        """Return the raw content of an agent: ``templates``, ``manifests``.
+        """Return the raw content of an agent: ``images``, ``manifests``.
 
         :param content: its id, as the agent describes images
         """

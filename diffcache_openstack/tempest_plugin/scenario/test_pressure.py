@@ -38,7 +38,7 @@ class TestPressure(base.ScenarioTest):
         for image in images:
             self.delete(self.start(image, host))
             self.assertLessEqual(self.agent(host).status()['used'], capacity)
-        gone = [image for image in images if 'templates' not in self.held(
+        gone = [image for image in images if 'images' not in self.held(
             host, self.described(host, image)['content_id'])]
         self.assertNotEqual([], gone)
         # On another host if there is one: Nova has bases of its own.

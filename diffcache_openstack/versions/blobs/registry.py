@@ -35,9 +35,9 @@ def open_store(uri: str, config_files: list[str] | None = None
 
     :raises InvalidInput: the URI names no store
     """
+    if directory := directory_of(uri):
+        return file.FileStore(directory)
     parts = urllib.parse.urlsplit(uri)
-    if parts.scheme == 'file' and not parts.netloc and parts.path:
-        return file.FileStore(pathlib.Path(urllib.parse.unquote(parts.path)))
     if parts.scheme == 'glance' and parts.path:
         return _open_glance(parts.path, config_files or [])
     raise exceptions.InvalidInput(
@@ -50,11 +50,17 @@ def open_to_read(uri: str, config_files: list[str] | None = None
 
     :raises InvalidInput: the URI names no store
     """
+    if directory := directory_of(uri):
+        return file.FileStore.existing(directory)
+    return open_store(uri, config_files)
+
+
+def directory_of(uri: str) -> pathlib.Path | None:
+    """Return the directory that ``file:///directory`` names."""
     parts = urllib.parse.urlsplit(uri)
     if parts.scheme == 'file' and not parts.netloc and parts.path:
-        return file.FileStore.existing(
-            pathlib.Path(urllib.parse.unquote(parts.path)))
-    return open_store(uri, config_files)
+        return pathlib.Path(urllib.parse.unquote(parts.path))
+    return None
 
 
 def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:

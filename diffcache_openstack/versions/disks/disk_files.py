@@ -25,8 +25,8 @@ import re
 import stat
 import typing
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import programs
 
 # What qemu-img does with a disk.
@@ -271,9 +271,13 @@ def mark_of(disk: pathlib.Path) -> Mark:
     """Return the mark of a disk, or of a view of one."""
     fd = access().open(disk)
     try:
-        found = os.fstat(fd)
+        return mark(os.fstat(fd))
     finally:
         os.close(fd)
+
+
+def mark(found: os.stat_result) -> Mark:
+    """Return the mark of an open disk."""
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -26,8 +26,8 @@ import subprocess
 import tempfile
 import typing
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import block_nodes
 
 _CONNECT_S = 120.0

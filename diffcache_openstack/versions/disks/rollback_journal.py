@@ -20,9 +20,9 @@ import pathlib
 from typing import Any
 from typing import Iterable
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import disk_files
 
 # Bytes of the longest journal.

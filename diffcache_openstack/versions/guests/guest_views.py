@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Views of all raw disks of a guest, of one moment.
+"""Views of all raw disks and volumes of a guest, of one moment.
 
 The guest is paused while views are created, and resumed before they are read.
 """
@@ -29,6 +29,7 @@ from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.guests import guest_agent
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import view_cleanup
+from diffcache_openstack.versions.guests import volume_points
 
 LOG = logging.getLogger(__name__)
 
@@ -59,6 +60,22 @@ class PairedSnapshot:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Moment:
+    """What is kept in one pause of a guest.
+
+    :param views: of its raw disks
+    :param written: its disks that are files
+    :param paired: the snapshot of its qcow2 disks
+    :param points: of its volumes
+    """
+
+    views: Sequence[disk_views.DiskView]
+    written: Sequence[pathlib.Path]
+    paired: PairedSnapshot | None = None
+    points: volume_points.VolumePoints | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class _Created:
     """The files to read, in the order of the disks, and the pause."""
 
@@ -74,14 +91,18 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
 
     :param guest: the running guest that has the disks; None if it is stopped
     :param token: of a save that may be attempted again: views that an
-        interrupted attempt left are used, and stay if this one is interrupted
+        interrupted attempt left are used, and stay if this one is interrupted;
+        not those of a guest with volumes, whose moment ends with the attempt
+    :param points: of volumes of the running guest that are saved with them
     """
 
     def __init__(self, disks: Sequence[pathlib.Path],
                  guest: snapshots.Guest | None,
-                 token: str | None = None) -> None:
+                 token: str | None = None,
+                 points: volume_points.VolumePoints | None = None) -> None:
         self._disks = list(disks)
         self._guest = guest
+        self._points = points
         self._tag = None if token is None else view_cleanup.tag_of(token)
         self._views: list[disk_views.DiskView] = []
         self._created: _Created | None = None
@@ -115,7 +136,19 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
         self._prepare()
         return self._created is not None
 
-    def create_with(self, paired: PairedSnapshot) -> snapshots.GuestPause:
+    @property
+    def has_volumes(self) -> bool:
+        """Whether volumes are saved with the disks."""
+        return self._points is not None
+
+    @property
+    def pause(self) -> snapshots.GuestPause:
+        """What the views cost the running guest."""
+        assert self._created is not None
+        return self._created.pause
+
+    def create_with(self, paired: PairedSnapshot | None
+                    ) -> snapshots.GuestPause:
         """Create the views anew in the pause in which a snapshot is taken.
 
         :returns: what that cost the running guest
@@ -136,7 +169,8 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
                 locks.check_idle(each)
         tag = self._tag or secrets.token_hex(8)
         self._views = [disk_views.of_disk(each, tag) for each in self._disks]
-        self._created = _find_existing(self._views)
+        if self._points is None:
+            self._created = _find_existing(self._views)
 
     def _create(self) -> _Created:
         try:
@@ -160,13 +194,16 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
             for view in self._views:
                 view.create()
         else:
-            pause = _create_paused(self._views, written, self._guest, paired)
+            pause = _create_paused(
+                _Moment(self._views, written, paired, self._points),
+                self._guest)
         return _Created([view.publish() for view in self._views], pause)
 
     def __exit__(self, _kind: object, error: BaseException | None,
                  _trace: object) -> None:
-        if (self._tag is not None and error is not None
-                and exceptions.is_resumable(error)):
+        self._remove_points()
+        if (self._points is None and self._tag is not None
+                and error is not None and exceptions.is_resumable(error)):
             return
         for view in self._views:
             try:
@@ -174,6 +211,17 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
             except (exceptions.DiffCacheError, OSError) as exc:
                 LOG.error('Could not remove a view, which takes up space: '
                           '%s; remove it by hand', exc)
+
+    def _remove_points(self) -> None:
+        if self._points is None or self._guest is None:
+            return
+        try:
+            with snapshots.connect(self._guest.monitor) as monitor:
+                self._points.remove(monitor)
+        except exceptions.DiffCacheError as exc:
+            # They are bounded, and end with QEMU.
+            LOG.error('Could not end the moment of volumes, will retry with'
+                      ' the next save of the server: %s', exc)
 
 
 def _find_existing(views: list[disk_views.DiskView]) -> _Created | None:
@@ -187,24 +235,33 @@ def _find_existing(views: list[disk_views.DiskView]) -> _Created | None:
     return _Created(paths, snapshots.GuestPause())
 
 
-def _create_paused(views: list[disk_views.DiskView],
-                   disks: Sequence[pathlib.Path], guest: snapshots.Guest,
-                   paired: PairedSnapshot | None) -> snapshots.GuestPause:
-    """Create views of a running guest's disks while it is paused."""
+def _create_paused(moment: _Moment, guest: snapshots.Guest
+                   ) -> snapshots.GuestPause:
+    """Keep all disks of a running guest while it is paused."""
+    points = moment.points
+    if points is not None:
+        with snapshots.connect(guest.monitor) as monitor:
+            points.prepare(monitor)
     with guest_agent.frozen(guest.agent) as freeze:
         if freeze.quiesced:
-            snapshots.flush_disks(disks)
+            snapshots.flush_disks(moment.written)
         # A monitor serves one client at a time: disconnect before reading.
         with snapshots.connect(guest.monitor) as monitor:
+            paired = moment.paired
             actions = paired.snapshotter.actions(
                 monitor, paired.name) if paired else []
             started = time.monotonic()
             with paused(monitor):
-                for view in views:
+                for view in moment.views:
                     view.create()
+                if points is not None:
+                    points.keep(monitor)
                 # Last, since it is taken of all disks or of none: a failure
                 # before it leaves nothing in them.
                 if actions:
                     monitor.command('transaction', actions=actions)
             pause_ms = (time.monotonic() - started) * 1000
+    if points is not None:
+        with snapshots.connect(guest.monitor) as monitor:
+            points.publish(monitor)
     return snapshots.GuestPause(pause_ms, freeze.frozen_ms, freeze.quiesced)

@@ -152,6 +152,10 @@ class Channel(Protocol):
         :raises ServiceUnavailable: no answer came
         """
 
+    def command_with(self, descriptor: int, name: str, /, **arguments: Any
+                     ) -> Any:
+        """Run a command that gets a descriptor, as :meth:`command`."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Guest:
@@ -179,7 +183,7 @@ class Monitor:
         self._socket.settimeout(self._timeout_s)
         try:
             self._socket.connect(str(self._path))
-            self._stream = self._socket.makefile('rwb')
+            self._stream = self._socket.makefile('rb')
             self._receive()
             self.command('qmp_capabilities')
         except OSError as exc:
@@ -209,10 +213,21 @@ class Monitor:
         :raises PermanentError: the command was refused
         :raises ServiceUnavailable: no answer came
         """
+        return self._run((), name, arguments)
+
+    def command_with(self, descriptor: int, name: str, /, **arguments: Any
+                     ) -> Any:
+        """Run a command that gets a descriptor, as :meth:`command`."""
+        return self._run((descriptor,), name, arguments)
+
+    def _run(self, descriptors: Sequence[int], name: str,
+             arguments: dict[str, Any]) -> Any:
         request = {'execute': name, 'arguments': arguments}
         try:
-            self._stream.write(json.dumps(request).encode() + b'\n')
-            self._stream.flush()
+            data = json.dumps(request).encode() + b'\n'
+            # Nothing is left in the stream's buffer between commands.
+            sent = socket.send_fds(self._socket, [data], descriptors)
+            self._socket.sendall(data[sent:])
             answer = self._receive()
             while 'return' not in answer and 'error' not in answer:
                 answer = self._receive()

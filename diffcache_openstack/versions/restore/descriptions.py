@@ -124,11 +124,10 @@ class _Needed(NamedTuple):
                 raise exceptions.IntegrityError(
                     f'Version {version.id} needs a map that is damaged or '
                     f'missing: verify the store.')
-            return cls(
-                {number: pack for number, pack in head.packs.items()
-                 if opened.need(number, live)[0]},
-                {number: blob for number, blob in head.maps.items()
-                 if opened.need_map(number, live)[0]})
+            return cls({number: head.packs[number] for number in live.packs()
+                        if number in head.packs},
+                       {number: head.maps[number] for number in live.maps()
+                        if number in head.maps})
 
     def files(self) -> int:
         """Return how many files they are: a pack has an index, too."""

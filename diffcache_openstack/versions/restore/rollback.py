@@ -31,9 +31,9 @@ from typing import Sequence
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import block_nodes
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import disk_writers

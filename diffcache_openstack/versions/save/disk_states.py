@@ -11,15 +11,21 @@
 #    under the License.
 """The states of disks that a save reads, kept by snapshots and views."""
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
+import os
 import pathlib
 from typing import Any
+from typing import Iterator
 from typing import Sequence
 import uuid
 
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.guests import guest_views
@@ -46,12 +52,55 @@ class DiskState:
     snapshot: str | None = None
     # The snapshot was taken by a save, not by the user.
     owned: bool = False
+    # By which to read it, if the caller has opened it.
+    descriptor: int | None = None
+    # The moment of a running guest's volume, in place of a file.
+    point: save_request.VolumePoint | None = None
+
+    @classmethod
+    def of_point(cls, point: save_request.VolumePoint, name: pathlib.Path,
+                 pause: snapshots.GuestPause) -> 'DiskState':
+        """Return the state of a volume that QEMU keeps."""
+        info = {'format': 'raw', 'size': point.export.size, 'backing': None,
+                'snapshots': ()}
+        return cls(name, info, pause, point=point)
+
+    @classmethod
+    def of_volume(cls, descriptor: int) -> 'DiskState':
+        """Return the state of a raw volume that the caller has opened."""
+        path = directories.descriptor_path(descriptor)
+        with native_errors.translated():
+            info = _native.version_disk_info(path, 'raw')
+        return cls(path, info, snapshots.GuestPause(), descriptor=descriptor)
 
     def mark(self) -> disk_files.Mark | None:
         """Return what changes when the state is written to; None: nothing."""
-        if self.snapshot is not None:
+        if self.snapshot is not None or self.point is not None:
             return None
+        if self.descriptor is not None:
+            return disk_files.mark(os.fstat(self.descriptor))
         return disk_files.mark_of(self.path)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[pathlib.Path
+                                  | tuple[pathlib.Path, str, str]]:
+        """Yield where this process can read the state.
+
+        That is a path, or the socket of an NBD server and the names of the
+        exports of a volume and its scratch file.
+
+        :raises NoSpace: the guest overwrote too much of a volume meanwhile
+        """
+        if self.point is not None:
+            with self.point.reading():
+                export = self.point.export
+                yield export.socket, export.name, export.scratch
+            return
+        if self.descriptor is not None:
+            yield self.path
+            return
+        with disk_files.reading(self.path) as path:
+            yield path
 
     def snapshots(self) -> tuple[catalogue.Snapshot, ...]:
         """Return the snapshots of the disk that have this state."""
@@ -83,24 +132,28 @@ class DiskStates:
         self._taken: list[_TakenSnapshot] = []
 
     def keep_all(self, requests: Sequence[save_request.SaveRequest]) -> None:
-        """Keep the state of a guest's raw and qcow2 disks in one pause.
+        """Keep the state of a guest's disks and volumes in one pause.
 
-        Does nothing for a guest with disks of one kind only: these are kept
-        together when the first one is opened.
+        Does nothing for a guest without volumes that has disks of one kind
+        only: these are kept together when the first one is opened.
         """
         views = next((request.views for request in requests if request.views
                       is not None and request.views.running), None)
         qcow2 = [request for request in requests if request.snapshot is None
                  and isinstance(request.snapshotter,
                                 snapshots.RunningSnapshotter)]
-        if views is None or not qcow2:
+        if views is None or not (qcow2 or views.has_volumes):
+            return
+        if not qcow2:
+            views.create_with(None)
             return
         name = self._name(str(uuid.uuid4()))
         running = qcow2[0].snapshotter
         assert isinstance(running, snapshots.RunningSnapshotter)
         if self._token is not None:
-            if views.has_all() and all(_has_snapshot(request, name)
-                                       for request in qcow2):
+            if (not views.has_volumes and views.has_all()
+                    and all(_has_snapshot(request, name)
+                            for request in qcow2)):
                 return
             # Of an attempt that was interrupted before it had both.
             running.delete(name)
@@ -112,6 +165,12 @@ class DiskStates:
 
         :raises Busy: it is to be read itself, and a guest writes to it
         """
+        if request.descriptor is not None:
+            return DiskState.of_volume(request.descriptor)
+        if request.point is not None:
+            assert request.views is not None
+            return DiskState.of_point(request.point, request.disk,
+                                      request.views.pause)
         if request.without_snapshot:
             locks.check_idle(request.disk)
         path, pause = request.disk, snapshots.GuestPause()

@@ -11,17 +11,36 @@
 #    under the License.
 """The request to save a disk."""
 
+import contextlib
 import dataclasses
 import pathlib
 
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.guests import volume_points
 
 # Blocks of a chunk group, as in the CloudVS paper's experiment 5.
 GROUP_BLOCKS = 500
 # With alpha 'auto' a restore of any version costs at most this multiple of
 # what it would cost if the version were stored as differential.
 FACTOR = 1.15
+
+
+@dataclasses.dataclass(frozen=True)
+class VolumePoint:
+    """One moment of one of a running guest's volumes."""
+
+    points: volume_points.VolumePoints
+    volume_id: str
+
+    @property
+    def export(self) -> volume_points.Export:
+        """Where it is read, once it is kept."""
+        return self.points.export(self.volume_id)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """See :meth:`.volume_points.VolumePoints.reading`."""
+        return self.points.reading(self.volume_id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +76,7 @@ class SaveRequest:
     group_blocks: int = GROUP_BLOCKS
     # Keep a manifest of the version, though none of an earlier one is kept.
     manifest: bool = False
+    # Of a volume that the caller has opened; ``disk`` is its name then.
+    descriptor: int | None = None
+    # Of a volume of a running guest; ``disk`` is its name then.
+    point: VolumePoint | None = None

@@ -29,7 +29,6 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.save import disk_states
@@ -144,6 +143,9 @@ class _Save:
         """Save the disks and commit them."""
         with contextlib.ExitStack() as held:
             for request in requests:
+                if request.descriptor is not None \
+                        or request.point is not None:
+                    continue  # Cinder keeps others from a volume.
                 held.enter_context(locks.reading(request.disk))
                 rollback_journal.refuse_unfinished(request.disk)
             self._run(requests, progress)
@@ -280,10 +282,9 @@ class _Save:
             self._staging, self._head.next_version, self._head.next_pack,
             self._head.next_map, self._access.level,
             self._journal(request, state, base))
-        with (disk_files.reading(state.path) as path,
-              native_errors.translated()):
+        with state.reading() as place, native_errors.translated():
             source = _native.DiskSource(
-                path, state.info['format'], state.snapshot,
+                place, state.info['format'], state.snapshot,
                 has_base=base is not None, base_id=base.id if base else None,
                 rate=request.rate)
             return opened.save_disk(
@@ -298,9 +299,9 @@ class _Save:
 
         An interrupted save can be resumed only if the store and all disks read
         so far are unchanged. The options of alpha decide where later disks
-        find their blocks.
+        find their blocks. The moment of a volume ends with the attempt.
         """
-        if self._token is None:
+        if self._token is None or state.point is not None:
             return None
         self._read.append([
             str(state.path), state.snapshot, state.mark(),

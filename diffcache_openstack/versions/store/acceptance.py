@@ -217,15 +217,12 @@ class _Acceptance:
         """
         added = {number: pack for number, pack in proposal.packs.items()
                  if number not in head.packs}
-        # What was damaged before does not concern what is added.
-        blobs = proposal.blobs() - head.blobs()
         with self._access.lenient(proposal) as opened:
-            reasons = [reason for blob, reason in proposal.damage.items()
-                       if blob in blobs]
+            reasons = self._damage(head, proposal, opened)
             for number, pack in added.items():
-                if pack.index not in proposal.damage:
-                    reasons += upkeep.pack_damage(
-                        self._access, opened, number, pack, self._progress)
+                damage, _bad = upkeep.verify_pack(
+                    self._access, opened, number, pack, self._progress)
+                reasons += [each.reason for each in damage]
             if not reasons:
                 with native_errors.translated():
                     hits = opened.hits([
@@ -246,6 +243,21 @@ class _Acceptance:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: '
                 f'{reasons[0]}')
+
+    def _damage(self, head: catalogue.Catalogue,
+                proposal: catalogue.Catalogue, opened: _native.BlockStore
+                ) -> list[str]:
+        """Return what is wrong with maps and indexes that a proposal adds.
+
+        What was damaged before does not concern it.
+        """
+        found = []
+        for number in sorted(proposal.maps.keys() - head.maps.keys()):
+            found += upkeep.verify_map(opened, number, proposal.maps[number])
+        for base_id in sorted(proposal.bases.keys() - head.bases.keys()):
+            found += upkeep.verify_base(opened, base_id,
+                                        proposal.bases[base_id])
+        return [each.reason for each in found]
 
     def _index_damage(self, opened: _native.BlockStore, base_id: str,
                       blob: catalogue.Blob, staging: pathlib.Path

@@ -94,15 +94,28 @@ class BaseIndexes:
             found = parents
         assert found.id is not None
         known = self._head.bases.get(found.id)
-        if known is not None and known.blob in self._head.damage:
+        if known is None:
+            self._add(found.id, self._create(found.id, given.image, progress))
+        elif known.blob.endswith(f'-{self._token}'):
+            return found  # Another disk of this save has the same base.
+        elif self._is_damaged(found.id, known):
             self._replace(found.id, known,
                           self._create(found.id, given.image, progress))
-        elif known is None:
-            self._add(found.id, self._create(found.id, given.image, progress))
         elif not self._access.may_use_index(found.id, known):
             self._compare(found.id, known,
                           self._create(found.id, given.image, progress))
         return found
+
+    def _is_damaged(self, base_id: str, known: catalogue.Blob) -> bool:
+        try:
+            with native_errors.translated():
+                self._opened.verify_base(base_id, known.blob,
+                                         store_access.check_of(known))
+        except store_access.DAMAGE as exc:
+            LOG.warning('The index of base image %s cannot be read: %s',
+                        base_id, exc)
+            return True
+        return False
 
     def _recorded(self, disk: pathlib.Path, info: dict[str, Any],
                   parents: catalogue.Base | None) -> catalogue.Base | None:

@@ -189,10 +189,6 @@ class Catalogue:
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
     # The checksum of that blob in hex; empty before the first commit.
     digest: str = ''
-    # What could not be opened of its blobs, and why; see
-    # :meth:`.StoreAccess.opened`.
-    damage: dict[str, str] = dataclasses.field(default_factory=dict,
-                                               repr=False, compare=False)
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.

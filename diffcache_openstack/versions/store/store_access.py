@@ -23,6 +23,8 @@ from typing import Callable
 from typing import Collection
 from typing import Iterable
 from typing import Iterator
+from typing import ParamSpec
+from typing import TypeVar
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
@@ -43,6 +45,9 @@ BLOCK_SIZES = tuple(2 ** power for power in range(9, 17))
 # zstd level of packs.
 LEVEL = 3
 GRACE_SECONDS = base.GRACE_SECONDS
+# Of indexes and maps that cannot be read, while others can.
+DAMAGE = (exceptions.IntegrityError, exceptions.FormatError,
+          exceptions.NotFound, exceptions.ObjectMissing, OSError)
 # What directories and file names take, beside the reserve's contents: in all,
 # and with a commit.
 _RESERVE_MARGIN = 1 << 20
@@ -330,8 +335,8 @@ class StoreAccess:
                ) -> Iterator[_native.BlockStore]:
         """Open the blocks of a catalogue.
 
-        What is damaged or missing is left out, and noted in the catalogue:
-        only versions that need it cannot be used.
+        Indexes and maps are read when they are needed: what is damaged or
+        missing of them concerns only versions that need it.
 
         :raises IntegrityError: in the block: it needs what is damaged
         :raises Busy: in the block: another writer changed the store meanwhile,
@@ -339,9 +344,6 @@ class StoreAccess:
         """
         number = head.number
         with self.lenient(head) as opened:
-            for reason in head.damage.values():
-                LOG.warning('The store is damaged; versions that need this '
-                            'cannot be used: %s', reason)
             try:
                 yield opened
             except (exceptions.IntegrityError,
@@ -350,12 +352,13 @@ class StoreAccess:
                     raise exceptions.Busy(
                         'Another writer changed the store meanwhile, and '
                         'removed what was being read: try again.') from exc
-                if not head.damage:
+                if not (damage := opened.damage()):
                     raise
+                found = '; '.join(f'{name}: {reason}' for name, reason
+                                  in sorted(damage.items()))
                 raise exceptions.IntegrityError(
-                    f'{exc}. Damaged or missing: '
-                    f'{"; ".join(sorted(head.damage.values()))}. Restore that '
-                    f'from a copy of the store, or delete the versions that '
+                    f'{exc}. Damaged or missing: {found}. Restore that from '
+                    f'a copy of the store, or delete the versions that '
                     f'"diffcache version verify" names, and prune.') from exc
 
     @contextlib.contextmanager
@@ -365,14 +368,12 @@ class StoreAccess:
 
         Errors of the block are passed on as they are.
         """
-        head.damage = {}
         with self._local() as local:
             opened = self._new_blocks(head, local)
-            self._add_packs(head, opened, local)
+            self._add_packs(head, opened)
             for number, blob in head.maps.items():
-                with _noted(blob.blob, head.damage):
-                    opened.add_map(number, local(blob.blob), _check_of(blob))
-            self._add_bases(head, opened, local)
+                opened.add_map(number, blob.blob, check_of(blob))
+            self._add_bases(head, opened)
             try:
                 yield opened
             finally:
@@ -384,7 +385,7 @@ class StoreAccess:
         """Open a catalogue as if it had no blocks: none can be shared."""
         with self._local() as local:
             opened = self._new_blocks(head, local)
-            self._add_bases(head, opened, local)
+            self._add_bases(head, opened)
             yield opened
 
     def _new_blocks(self, head: catalogue.Catalogue, local: '_LocalFiles'
@@ -392,7 +393,9 @@ class StoreAccess:
         with native_errors.translated():
             opened = _native.BlockStore(
                 head.block_size, self.key,
-                _reader(self.store.read if self.store.ranged else local.read))
+                _missing_as_native(
+                    self.store.read if self.store.ranged else local.read),
+                _missing_as_native(local))
             if self.key is not None and head.key_number > 1:
                 # Loads cryptography, which other stores do not need.
                 from diffcache_openstack.versions.store import key_chain
@@ -401,17 +404,11 @@ class StoreAccess:
         return opened
 
     def _add_bases(self, head: catalogue.Catalogue,
-                   opened: _native.BlockStore, local: '_LocalFiles'
-                   ) -> None:
-        """Add the indexes of base images that this host may use.
-
-        The others are read to find damage.
-        """
-        unused = _native.BlockStore(head.block_size, self.key, local.read)
+                   opened: _native.BlockStore) -> None:
+        """Add the indexes of base images that this host may use."""
         for name, blob in head.bases.items():
-            with _noted(blob.blob, head.damage):
-                usable = opened if self.may_use_index(name, blob) else unused
-                usable.add_base(name, local(blob.blob), _check_of(blob))
+            if self.may_use_index(name, blob):
+                opened.add_base(name, blob.blob, check_of(blob))
 
     def may_use_index(self, base_id: str, blob: catalogue.Blob) -> bool:
         """Return whether the index of a base image is that of the image.
@@ -427,14 +424,14 @@ class StoreAccess:
             self._memory.note_compared(base_id, blob.check)
 
     def _add_packs(self, head: catalogue.Catalogue,
-                   opened: _native.BlockStore, local: '_LocalFiles'
-                   ) -> None:
-        for number, pack in head.packs.items():
-            with _noted(pack.index, head.damage):
-                index = (local(pack.index), _check_of(pack), pack.key)
+                   opened: _native.BlockStore) -> None:
+        with native_errors.translated():
+            for number, pack in head.packs.items():
                 opened.add_pack(
-                    number, pack.origin, index,
-                    data=self.store.local_path(pack.blob), blob=pack.blob)
+                    (number, pack.origin, pack.key),
+                    (pack.blocks, pack.data_bytes),
+                    self.store.local_path(pack.blob) or pack.blob,
+                    pack.index, check_of(pack))
 
     @contextlib.contextmanager
     def _local(self) -> Iterator['_LocalFiles']:
@@ -449,13 +446,14 @@ class StoreAccess:
 def is_usable(opened: _native.BlockStore, version: catalogue.Version) -> bool:
     """Return whether a store has all maps and packs that a version needs.
 
-    Packs themselves are not read.
+    Maps and the indexes of packs are read, packs themselves are not.
     """
     with native_errors.translated():
         return not opened.hits([version.root], {})[0]
 
 
-def _check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes:
+def check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes:
+    """Return the checksum that a map, or the index of a pack, ends with."""
     return bytes.fromhex(blob.check)
 
 
@@ -469,6 +467,14 @@ class _LocalFiles:
         self._lock = threading.Lock()
 
     def __call__(self, name: str) -> pathlib.Path:
+        """Return a file that has all of a blob.
+
+        :raises NotFound: the store does not have it
+        """
+        with self._lock:
+            return self._fetch(name)
+
+    def _fetch(self, name: str) -> pathlib.Path:
         path = self._store.local_path(name)
         if path is not None:
             if not files.is_there(path):
@@ -484,9 +490,7 @@ class _LocalFiles:
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Read a part of a blob, which is downloaded whole the first time."""
-        with self._lock:
-            path = self(name)
-        with open(path, 'rb') as stream:
+        with open(self(name), 'rb') as stream:
             stream.seek(offset)
             return stream.read(length)
 
@@ -509,23 +513,18 @@ def _download(store: base.BlobStore, name: str, path: pathlib.Path) -> None:
         raise
 
 
-def _reader(read: Callable[[str, int, int], bytes]
-            ) -> Callable[[str, int, int], bytes]:
-    """Return what native code reads blobs with: it raises ObjectMissing."""
-    def read_or_miss(name: str, offset: int, length: int) -> bytes:
+_Result = TypeVar('_Result')
+_Arguments = ParamSpec('_Arguments')
+
+
+def _missing_as_native(call: Callable[_Arguments, _Result]
+                       ) -> Callable[_Arguments, _Result]:
+    """Return a call for native code: it raises ObjectMissing for NotFound."""
+    def call_or_miss(*arguments: _Arguments.args,
+                     **options: _Arguments.kwargs) -> _Result:
         try:
-            return read(name, offset, length)
+            return call(*arguments, **options)
         except exceptions.NotFound as exc:
-            raise _native.ObjectMissing(name) from exc
+            raise _native.ObjectMissing(str(exc)) from exc
 
-    return read_or_miss
-
-
-@contextlib.contextmanager
-def _noted(name: str, damage: dict[str, str]) -> Iterator[None]:
-    try:
-        with native_errors.translated():
-            yield
-    except (exceptions.IntegrityError, exceptions.FormatError,
-            exceptions.NotFound, OSError) as exc:
-        damage[name] = f'{name}: {exc}'
+    return call_or_miss

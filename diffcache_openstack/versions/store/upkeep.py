@@ -201,12 +201,13 @@ class _Pruning:
         for number, pack in list(self._head.packs.items()):
             if self._may_need_pack(pack):
                 continue
-            live, dead = self._opened.need(number, self._live)
+            with native_errors.translated():
+                live, dead = self._opened.need(number, self._live)
             if live == 0:
                 self._drop(pack.blob, pack.index)
                 del self._head.packs[number]
                 self.removed += 1
-            elif pack.index in self._head.damage:
+            elif pack.index in self._opened.damage():
                 continue
             elif how := self._choose(pack, dead / (live + dead)):
                 self._packs[number] = how
@@ -214,7 +215,8 @@ class _Pruning:
         for number, blob in list(self._head.maps.items()):
             if self._may_need_map(number):
                 continue
-            live, dead = self._opened.need_map(number, self._live)
+            with native_errors.translated():
+                live, dead = self._opened.need_map(number, self._live)
             if live == 0:
                 self._drop(blob.blob)
                 del self._head.maps[number]
@@ -403,7 +405,7 @@ def verify(access: store_access.StoreAccess, progress: Progress = None
         head = access.head()
         result = _verify(access, head, progress)
         gone = head.blobs() - access.head().blobs()
-        if gone.isdisjoint(damage.object for damage in result.damage):
+        if result.intact or not gone:
             return result
         LOG.info('Restarting the verification: the store was pruned meanwhile')
 
@@ -415,21 +417,20 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
     slots: dict[int, set[int]] = {}
     checked = 0
     with access.lenient(head) as opened:
-        broken = head.damage
-        found += [Damage(name, reason) for name, reason in broken.items()]
         for number, pack in head.packs.items():
             checked += pack.data_bytes + pack.index_bytes
-            if pack.index in broken:
-                continue
-            damage, bad = _verify_pack(access, opened, number, pack, progress)
+            damage, bad = verify_pack(access, opened, number, pack, progress)
             found += damage
             if bad is None:
-                bad = set(opened.pack_slots(number))
-            slots[number] = bad
+                # Versions that need it are hit as if it were missing.
+                opened.remove_pack(number)
+            else:
+                slots[number] = bad
         for number, blob in head.maps.items():
             checked += blob.bytes
-            if blob.blob not in broken:
-                found += _verify_map(opened, number, blob)
+            found += verify_map(opened, number, blob)
+        for base_id, blob in head.bases.items():
+            found += verify_base(opened, base_id, blob)
         for blob in head.manifests.values():
             checked += blob.bytes
             if reason := manifests.damage(access, blob):
@@ -443,10 +444,27 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
         len(access.orphans(head)))
 
 
-def _verify_pack(access: store_access.StoreAccess,
-                 opened: _native.BlockStore, number: int,
-                 pack: catalogue.Pack, progress: Progress
-                 ) -> tuple[list[Damage], set[int] | None]:
+def _found(name: str, check: Callable[[], None]) -> list[Damage]:
+    """Return the damage of a blob that a check raises, if any."""
+    try:
+        with native_errors.translated():
+            check()
+    except store_access.DAMAGE as exc:
+        return [Damage(name, f'{name}: {exc}')]
+    return []
+
+
+def verify_pack(access: store_access.StoreAccess,
+                opened: _native.BlockStore, number: int,
+                pack: catalogue.Pack, progress: Progress = None
+                ) -> tuple[list[Damage], set[int] | None]:
+    """Read a pack and its index.
+
+    :returns: what is wrong with them, and the slots that cannot be had: None
+        for all
+    """
+    if damage := _found(pack.index, lambda: opened.verify_index(number)):
+        return damage, None
     try:
         size = access.store.size(pack.blob)
         with native_errors.translated():
@@ -456,21 +474,14 @@ def _verify_pack(access: store_access.StoreAccess,
     return [Damage(pack.blob, reason) for reason in reasons], set(bad)
 
 
-def pack_damage(access: store_access.StoreAccess,
-                opened: _native.BlockStore, number: int,
-                pack: catalogue.Pack, progress: Progress = None
-                ) -> list[str]:
-    """Read a pack; return what is wrong with it."""
-    damage, _bad = _verify_pack(access, opened, number, pack, progress)
-    return [each.reason for each in damage]
+def verify_map(opened: _native.BlockStore, number: int,
+               blob: catalogue.Blob) -> list[Damage]:
+    """Read a map; return what is wrong with it."""
+    return _found(blob.blob, lambda: opened.verify_map(number))
 
 
-def _verify_map(opened: _native.BlockStore, number: int,
+def verify_base(opened: _native.BlockStore, base_id: str,
                 blob: catalogue.Blob) -> list[Damage]:
-    try:
-        with native_errors.translated():
-            opened.verify_map(number)
-    except (exceptions.IntegrityError, exceptions.ObjectMissing,
-            OSError) as exc:
-        return [Damage(blob.blob, str(exc))]
-    return []
+    """Read the index of a base image; return what is wrong with it."""
+    return _found(blob.blob, lambda: opened.verify_base(
+        base_id, blob.blob, store_access.check_of(blob)))

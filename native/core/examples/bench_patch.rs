@@ -22,6 +22,7 @@ fn main() {
         level: args.get(4).map_or(3, |level| level.parse().unwrap()),
         near: args.get(5).is_none_or(|word| word != "plain"),
         task,
+        ..CreateOptions::default()
     };
     let made = create(&base, &target, Path::new(&args[3]), &options).unwrap();
     let header = made.header;

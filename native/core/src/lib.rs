@@ -7,7 +7,7 @@
 //!   manifest is verified by the id alone, and every leaf of an image by the manifest.
 //! * [`sink::LeafSink`]: takes verified leaves in any order.
 //! * [`patch`]: creates patches between images, applies them to files or to sinks, and reads through base + patch without applying.
-//! * [`compressed`]: a template's data in frames of zstd, for thin links.
+//! * [`compressed`]: an image's data in frames of zstd, for thin links.
 //! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
@@ -21,7 +21,6 @@
 
 pub mod common_blocks;
 pub mod compressed;
-pub mod fs;
 pub mod hash_tree;
 pub mod leaf;
 pub mod manifest;

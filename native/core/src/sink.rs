@@ -47,7 +47,7 @@ impl SinkError {
 /// Takes the leaves of one image.
 ///
 /// The caller guarantees: every leaf was verified before `put`; each leaf is put at most once; a leaf that is all zeroes is never put (its place
-/// is known from the manifest); calls may come in any order and from several threads at a time. All leaves that are not zero were put once the
+/// is known from the manifest), nor one that is not wanted; calls may come in any order and from several threads at a time. All other leaves were put once the
 /// call that was given the sink returns `Ok`; after an error any subset may have been.
 pub trait LeafSink: Send + Sync {
     /// Takes leaf `index`, whose bytes start at `index * LEAF_SIZE`; only the last leaf may be shorter than `LEAF_SIZE`.
@@ -55,4 +55,9 @@ pub trait LeafSink: Send + Sync {
     /// # Errors
     /// The first error ends the whole operation.
     fn put(&self, index: u64, data: &[u8]) -> Result<(), SinkError>;
+
+    /// Returns whether leaf `index` is still to be put; one that is not need not be built.
+    fn wants(&self, _index: u64) -> bool {
+        true
+    }
 }

@@ -1,6 +1,7 @@
 //! Random access to images, wherever they are stored.
 
 mod file;
+mod paced;
 mod pieces;
 
 use std::io;
@@ -8,6 +9,7 @@ use std::io;
 use crate::retry::ErrorKind;
 
 pub use file::{open_file, FileSource, Stamp};
+pub use paced::{use_idle_io, PacedFile};
 pub use pieces::{data_after, data_pieces, Pieces};
 
 /// Why bytes could not be read.

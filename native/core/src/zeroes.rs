@@ -1,7 +1,7 @@
 //! Chaining values of subtrees that are all zeroes.
 //!
 //! A chaining value depends on the place of its bytes, so hashing the holes of a sparse image would cost as much as hashing data.
-//! `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: of a hole below 4 TiB, only the
+//! `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: of a hole below 6 TiB, only the
 //! edges are hashed.
 
 use std::sync::LazyLock;
@@ -20,8 +20,8 @@ pub struct Level {
     pub count: u64,
 }
 
-/// What the table holds, in this order: 1 MiB up to 8 GiB, 16 MiB up to 256 GiB, 256 MiB up to 4 TiB.
-pub const LEVELS: [Level; 3] = [
+/// What the table holds, in this order: 1 MiB up to 8 GiB, 16 MiB up to 256 GiB, 256 MiB up to 4 TiB, 4 GiB up to 6 TiB.
+pub const LEVELS: [Level; 4] = [
     Level {
         leaves: 16,
         count: 8192,
@@ -33,6 +33,10 @@ pub const LEVELS: [Level; 3] = [
     Level {
         leaves: 4096,
         count: 16384,
+    },
+    Level {
+        leaves: 65_536,
+        count: 1536,
     },
 ];
 
@@ -94,17 +98,17 @@ mod tests {
                 );
             }
         }
-        let last = LEVELS[2].count - 1;
-        for at in [0, last] {
-            let first = at * LEVELS[2].leaves;
-            assert_eq!(known(first, 4096), Some(computed(first, 4096)));
+        for level in &LEVELS[2..] {
+            let first = (level.count - 1) * level.leaves;
+            let last = known(first, level.leaves);
+            assert_eq!(last, Some(computed(first, level.leaves)));
         }
     }
 
     #[test]
     fn neighbouring_levels_agree() {
         for pair in LEVELS.windows(2) {
-            let end = pair[0].leaves * pair[0].count / pair[1].leaves;
+            let end = (pair[0].leaves * pair[0].count / pair[1].leaves).min(pair[1].count);
             for at in 0..end {
                 let halves = |size: u64| {
                     let cvs: Vec<Hash> = (0..pair[1].leaves / size)

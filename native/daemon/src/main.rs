@@ -13,6 +13,7 @@ use diffcache_mounter::server::{self, Limits};
 const USAGE: &str = "\
 Usage: diffcached serve|supervise CONFIG
        diffcached mount FOLDER [MOST]
+       diffcached --version
 
 Serves disk images while they arrive. \"diffcache lazy serve\" starts it for one
 image, \"diffcache-lazy\" for those of a host, with the configuration (JSON).
@@ -92,6 +93,10 @@ fn main() -> ExitCode {
     if matches!(arguments[..], [] | ["--help" | "-h"]) {
         print!("{USAGE}");
         return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
+    }
+    if arguments == ["--version"] {
+        println!("diffcached {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
     }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

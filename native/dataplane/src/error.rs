@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_is_retryable_is_so_in_every_crate() {
-        let object = || "templates/0".to_owned();
+        let object = || "images/0".to_owned();
         let name = || "output".to_owned();
         let full = TransferError::NoSpace {
             object: object(),
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_lost_peer_differs_from_a_lost_object() {
         let url = "http://h1:1";
-        let (peer, object) = (url.to_owned(), "templates/0".to_owned());
+        let (peer, object) = (url.to_owned(), "images/0".to_owned());
         let missing = TransferError::ObjectMissing { peer, object };
         assert!(missing.is_of_source() && !missing.is_unreachable());
         assert!(missing.is_about("http://h1:1/") && !missing.is_about("http://h2:1"));

@@ -7,22 +7,22 @@ use diffcache_base::hex;
 /// What an object is; the set is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A template's raw content, named by its content id.
-    Templates,
+    /// An image's raw content, named by its content id.
+    Images,
     /// A patch file, named by the hash of the file.
     Patches,
-    /// The manifest of a template, named by the template's content id.
+    /// The manifest of an image, named by the image's content id.
     Manifests,
     /// What makes an image's file of its raw content, named by the hash of its own file.
     Recipes,
-    /// The compressed form of a template, named by the template's content id.
+    /// The compressed form of an image, named by the image's content id.
     Compressed,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Kind::index`].
     pub const ALL: [Kind; 5] = [
-        Kind::Templates,
+        Kind::Images,
         Kind::Patches,
         Kind::Manifests,
         Kind::Recipes,
@@ -32,7 +32,7 @@ impl Kind {
     /// The name in paths: on the wire and below a plane's root directory.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Templates => "templates",
+            Kind::Images => "images",
             Kind::Patches => "patches",
             Kind::Manifests => "manifests",
             Kind::Recipes => "recipes",
@@ -48,7 +48,7 @@ impl Kind {
     /// Position in [`Kind::ALL`], for tables of counters.
     pub fn index(self) -> usize {
         match self {
-            Kind::Templates => 0,
+            Kind::Images => 0,
             Kind::Patches => 1,
             Kind::Manifests => 2,
             Kind::Recipes => 3,
@@ -110,9 +110,9 @@ mod tests {
     #[test]
     fn ids_are_exactly_64_lower_case_digits() {
         let good = "0123456789abcdef".repeat(4);
-        let key = ObjectKey::parse("templates", &good).unwrap();
+        let key = ObjectKey::parse("images", &good).unwrap();
         assert_eq!(key.id_hex(), good);
-        assert_eq!(key.object_path(), format!("/v1/objects/templates/{good}"));
+        assert_eq!(key.object_path(), format!("/v1/objects/images/{good}"));
         for bad in [
             good.to_uppercase(),
             good[1..].to_string(),
@@ -121,10 +121,10 @@ mod tests {
             format!("{}/", &good[1..]),
             String::new(),
         ] {
-            assert!(ObjectKey::parse("templates", &bad).is_none(), "{bad}");
+            assert!(ObjectKey::parse("images", &bad).is_none(), "{bad}");
         }
         assert!(ObjectKey::parse("staging", &good).is_none());
-        assert!(ObjectKey::parse("Templates", &good).is_none());
+        assert!(ObjectKey::parse("Images", &good).is_none());
     }
 
     #[test]

@@ -64,11 +64,11 @@ pub struct Job<'a> {
     pub cancel: Cancel,
     /// What ends this attempt only.
     pub interrupt: Cancel,
-    /// The most bytes that the object can have; `None` if that is not known. A template's manifest tells.
+    /// The most bytes that the object can have; `None` if that is not known. An image's manifest tells.
     pub max_size: Option<u64>,
     /// Whether it crosses the WAN.
     pub over_wan: bool,
-    /// Whether the peer may send a template in frames.
+    /// Whether the peer may send an image in frames.
     pub frames: bool,
     /// Counts the bytes that come, also if the transfer fails.
     pub received: Option<&'a AtomicU64>,
@@ -277,15 +277,15 @@ impl DataPlane {
         lent.map_err(|error| local_error(key, path, error))
     }
 
-    /// Serves the template `key` from a file of another program, each leaf verified against a manifest, until it has changed.
+    /// Serves the image `key` from a file of another program, each leaf verified against a manifest, until it has changed.
     pub fn borrow(
         &self,
         key: ObjectKey,
         path: &Path,
         manifest: &Path,
     ) -> Result<(), TransferError> {
-        if key.kind != Kind::Templates {
-            let reason = format!("{key}: only a template can be verified as it is read");
+        if key.kind != Kind::Images {
+            let reason = format!("{key}: only an image can be verified as it is read");
             return Err(TransferError::Invalid(reason));
         }
         let opened = Borrowed::open(path, load_manifest(key, manifest)?);
@@ -299,10 +299,10 @@ impl DataPlane {
         self.service.objects.give_back(key);
     }
 
-    /// Serves the template `key` while it arrives, from an image of diffcached: the folder of its state.
+    /// Serves the image `key` while it arrives at diffcached, from the folder of its state there.
     pub fn attach(&self, key: ObjectKey, folder: &Path) -> Result<(), TransferError> {
-        if key.kind != Kind::Templates {
-            let reason = format!("{key}: diffcached serves templates");
+        if key.kind != Kind::Images {
+            let reason = format!("{key}: diffcached serves images");
             return Err(TransferError::Invalid(reason));
         }
         let opened = Partial::open(key, folder);
@@ -475,13 +475,13 @@ fn needed_manifest(
     manifest: Option<&Path>,
 ) -> Result<Option<Arc<Manifest>>, TransferError> {
     let reason = match (key.kind, manifest) {
-        (Kind::Templates, Some(path)) => return load_manifest(key, path).map(Some),
+        (Kind::Images, Some(path)) => return load_manifest(key, path).map(Some),
         (Kind::Patches | Kind::Manifests | Kind::Recipes, _) => return Ok(None),
-        (Kind::Templates, None) => {
-            format!("{key}: a template is verified against its manifest; give the manifest's file")
+        (Kind::Images, None) => {
+            format!("{key}: an image is verified against its manifest; give the manifest's file")
         }
         (Kind::Compressed, _) => {
-            format!("{key}: a compressed form is read as part of its template")
+            format!("{key}: a compressed form is read as part of its image")
         }
     };
     Err(TransferError::Invalid(reason))
@@ -490,7 +490,7 @@ fn needed_manifest(
 /// Whether what came of an object cannot be resumed after an error, or must make room.
 fn is_useless_after(key: ObjectKey, error: &TransferError) -> bool {
     match error {
-        TransferError::Integrity { .. } => key.kind != Kind::Templates,
+        TransferError::Integrity { .. } => key.kind != Kind::Images,
         TransferError::NoSpace { .. } => true,
         _ => false,
     }

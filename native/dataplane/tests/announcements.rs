@@ -13,7 +13,7 @@ use diffcache_dataplane::plane::{Config, DataPlane};
 
 fn key(number: u8) -> ObjectKey {
     ObjectKey {
-        kind: Kind::Templates,
+        kind: Kind::Images,
         id: [number; 32],
     }
 }

@@ -1,4 +1,4 @@
-//! Templates over the WAN in their compressed form.
+//! Images over the WAN in their compressed form.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -97,7 +97,7 @@ fn only_the_compressed_form_crosses_the_wan() {
     assert_eq!(std::fs::read(&dest).unwrap(), scene.image);
     scene.until_sent(Kind::Compressed, bytes);
     assert_eq!(scene.sent(Kind::Compressed), bytes);
-    assert_eq!(scene.sent(Kind::Templates), 0);
+    assert_eq!(scene.sent(Kind::Images), 0);
     assert!(bytes < scene.held.manifest.data_size() * 6 / 10, "{bytes}");
 }
 

@@ -1,4 +1,4 @@
-//! Templates in frames, between hosts of a site on a slow network.
+//! Images in frames, between hosts of a site on a slow network.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -80,13 +80,13 @@ impl Scene {
 }
 
 #[test]
-fn a_template_crosses_in_frames_that_are_half_as_long() {
+fn an_image_crosses_in_frames_that_are_half_as_long() {
     let scene = Scene::new();
     let from = remote(&scene.holder, scene.held.key);
     let received = scene.fetch(&from).unwrap();
     assert!(scene.is_fetched());
     assert!(received < scene.data() * 6 / 10, "{received}");
-    let sent = || scene.holder.stats().counters.sent(Kind::Templates);
+    let sent = || scene.holder.stats().counters.sent(Kind::Images);
     until("the bytes were counted", || sent() >= received);
     assert_eq!(sent(), received);
 }
@@ -104,7 +104,7 @@ fn blobs_are_sent_as_they_are() {
 }
 
 #[test]
-fn borrowed_and_arriving_templates_cross_in_frames() {
+fn borrowed_and_arriving_images_cross_in_frames() {
     let scene = Scene::new();
     let content = scene.site.path("base");
     std::fs::write(&content, &scene.bytes).unwrap();
@@ -330,7 +330,7 @@ impl Slow {
     /// Bytes that an image took, and those of its data.
     fn deliver(&self, image: &Image) -> (u64, u64) {
         let order = serde_json::json!({
-            "kind": "templates", "id": image.key.id_hex(),
+            "kind": "images", "id": image.key.id_hex(),
             "dest": self.site.path("host/output"), "manifest": image.manifest_path,
             "sources": [{"host": {"host": "holder", "url": self.holder.url(), "link": "lan"}}],
             "class": "request", "rate": null, "durable": false, "in_place": false,

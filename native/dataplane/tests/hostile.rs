@@ -85,7 +85,7 @@ impl Scene {
         self.site.path("victim/output")
     }
 
-    /// Delivers the template in a thread, so that a test can give it a time.
+    /// Delivers the image in a thread, so that a test can give it a time.
     fn deliver_in_time(self: &Arc<Scene>, sources: Vec<(String, String)>) -> Receiver<Delivery> {
         let (sender, receiver) = channel();
         let scene = self.clone();
@@ -468,7 +468,7 @@ fn a_peer_that_needs_long_is_told_from_a_connection_that_was_forgotten() {
     let stop = Stop::new(Cancel::default(), Arc::default());
     let remote = Remote {
         peer: peer::Peer::parse(&peer.url()).unwrap(),
-        key: ObjectKey::parse("templates", &"a".repeat(64)).unwrap(),
+        key: ObjectKey::parse("images", &"a".repeat(64)).unwrap(),
         trace: None,
     };
     let path = remote.key.object_path();

@@ -68,7 +68,7 @@ impl Two {
             link: Link::Wan,
         };
         Order {
-            kind: "templates".to_owned(),
+            kind: "images".to_owned(),
             id: self.image.key.id_hex(),
             dest: self.site.path("h1").join("output"),
             sources: vec![source("first", first), source("second", self.second.url())],
@@ -165,7 +165,7 @@ fn a_transfer_continues_from_the_other_repository() {
         "{} bytes of {least}",
         delivery.wan_bytes
     );
-    let received = two.host.stats().counters.received(Kind::Templates);
+    let received = two.host.stats().counters.received(Kind::Images);
     assert_eq!(received, delivery.wan_bytes);
     let reports = two.host.repositories.reports(Instant::now());
     assert!(reports[0].bytes > half, "{reports:?}");

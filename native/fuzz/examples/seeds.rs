@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use diffcache_core::compressed;
 use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::HEADER_LEN;
 use diffcache_core::patch::{create, info, CreateOptions};
@@ -51,7 +52,7 @@ fn main() -> Outcome<()> {
     }
     for name in ["ext2-files", "ext4-files", "xfs"] {
         let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../core/tests/data")
+            .join("../filesystems/tests/data")
             .join(format!("{name}.raw.zst"));
         let image = zstd::decode_all(&*fs::read(packed)?)?;
         write("filesystem", name, &image)?;
@@ -66,10 +67,40 @@ fn main() -> Outcome<()> {
     ] {
         write("mounter", name, text.as_bytes())?;
     }
+    for (name, bytes) in others()? {
+        write(name, "valid", &bytes)?;
+    }
     for (name, body) in [(0, index()), (1, base_index()?), (2, map())] {
         write("store", &name.to_string(), &[&[name], &body[..]].concat())?;
     }
     Ok(())
+}
+
+/// Inputs of targets that have one.
+fn others() -> Outcome<Vec<(&'static str, Vec<u8>)>> {
+    let greeting = b"NBDMAGICIHAVEOPT\0\x03";
+    let numbers = [0; 72];
+    Ok(vec![
+        ("device", [1, 0, 32, 0, 5, 0, 0, 0].repeat(4)),
+        ("nbd_server", [&[2][..], &[2; 64]].concat()),
+        ("nbd_client", [&[0][..], greeting].concat()),
+        ("journal", [&[72, 0][..], &numbers].concat()),
+        ("compressed", compressed_form()?),
+    ])
+}
+
+/// The index of the compressed form of the target's image, behind the form's length and its own.
+fn compressed_form() -> Outcome<Vec<u8>> {
+    let dir = tempfile::tempdir()?;
+    let [content, form] = ["content", "form"].map(|name| dir.path().join(name));
+    let image = noise(5, 3_300_000);
+    fs::write(&content, &image)?;
+    compressed::create(&content, &manifest(&image), &form, 3, &task())?;
+    let form = fs::read(form)?;
+    let index = &form[..96 + 4 * 4];
+    let length = (index.len() as u16).to_le_bytes();
+    let total = (form.len() as u64).to_le_bytes();
+    Ok([&total[..], &length, index, &form[index.len()..][..1000]].concat())
 }
 
 fn requests() -> Vec<(&'static str, String)> {
@@ -219,7 +250,7 @@ fn recipe(image: &[u8]) -> Outcome<Vec<u8>> {
     Ok(description.recipe.encode(&description.placed))
 }
 
-/// The body of an index of a pack with two frames.
+/// What the index of a pack with two frames has before the names.
 fn index() -> Vec<u8> {
     let mut index = PackIndex::new(1, 0, 4096, false);
     for (first, count, len) in [(0, 3, 9000), (3, 1, 4096)] {
@@ -233,10 +264,12 @@ fn index() -> Vec<u8> {
         });
         index.data_len += u64::from(len);
     }
-    index.names = (0..4).map(|n| [n; 24]).collect();
+    let names: Vec<_> = (0..4).map(|n| [n; 24]).collect();
     index.slots = Some(vec![0, 2, 3, 5]);
     index.slots_total = 7;
-    body(index.encode())
+    let mut head = body(index.encode(&names));
+    head.truncate(head.len() - names.as_flattened().len());
+    head
 }
 
 fn base_index() -> Outcome<Vec<u8>> {

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use diffcache_core::fs::ArrivingFiles;
+use diffcache_filesystems::ArrivingFiles;
 use diffcache_fuzz::{Arrived, Parts};
 use libfuzzer_sys::fuzz_target;
 

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use diffcache_core::fs::{map_files, survey, ArrivingFiles};
+use diffcache_filesystems::{map_files, survey, ArrivingFiles};
 use diffcache_fuzz::Strict;
 use libfuzzer_sys::fuzz_target;
 

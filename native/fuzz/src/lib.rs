@@ -4,8 +4,12 @@ use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::{Header, HEADER_LEN};
 use diffcache_core::task::Task;
 
-#[path = "../../core/tests/fuzzing/arrived.rs"]
+#[path = "../../filesystems/tests/fuzzing/arrived.rs"]
 mod arrived;
+#[path = "../../ssdcache/tests/fuzzing/device.rs"]
+pub mod device;
+#[path = "../../nbd/tests/fuzzing/nbd.rs"]
+pub mod nbd;
 #[path = "../../core/tests/images/noise.rs"]
 mod noise;
 #[path = "../../core/tests/fuzzing/strict.rs"]

@@ -63,20 +63,29 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to an export.
+    /// Connects to an export to read and write it.
     ///
     /// # Errors
     /// There is no such server or export, or it is read-only.
     pub fn open(address: &Address) -> io::Result<Self> {
-        let socket = Socket::connect(address)?;
-        socket.set_timeout(Some(TIMEOUT))?;
-        let export = choose(&mut &socket, &address.export)?;
-        if export.flags & flag::READ_ONLY != 0 {
+        let connection = Self::open_to_read(address)?;
+        if connection.export.flags & flag::READ_ONLY != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the server has this export for reading only",
             ));
         }
+        Ok(connection)
+    }
+
+    /// Connects to an export that may be read-only.
+    ///
+    /// # Errors
+    /// There is no such server or export.
+    pub fn open_to_read(address: &Address) -> io::Result<Self> {
+        let socket = Socket::connect(address)?;
+        socket.set_timeout(Some(TIMEOUT))?;
+        let export = choose(&mut &socket, &address.export)?;
         // A disk that takes long is waited for.
         socket.set_timeout(None)?;
         let socket = Arc::new(socket);

@@ -212,11 +212,11 @@ pub struct Description {
     pub flags: u16,
 }
 
-/// Asks a server for an export, without waiting for its answer.
+/// Reads a server's greeting, and answers it.
 ///
 /// # Errors
 /// `InvalidData`: this is not a server of NBD; others: the connection failed.
-pub fn ask<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<()> {
+pub(crate) fn greet<S: Read + Write>(stream: &mut S) -> io::Result<()> {
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
     let greeting = Words(&greeting);
@@ -224,14 +224,65 @@ pub fn ask<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<()> {
         return Err(no_server());
     }
     let flags = u32::from(greeting.be16(16)) & (FIXED_NEWSTYLE | NO_ZEROES);
-    let mut data = (name.len() as u32).to_be_bytes().to_vec();
-    data.extend(name.as_bytes());
+    stream.write_all(&flags.to_be_bytes())
+}
+
+/// Asks a server for an export, without waiting for its answer.
+///
+/// # Errors
+/// `InvalidData`: this is not a server of NBD; others: the connection failed.
+pub fn ask<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<()> {
+    greet(stream)?;
+    ask_next(stream, name)
+}
+
+fn ask_next(stream: &mut impl Write, name: &str) -> io::Result<()> {
+    let mut data = with_length(name);
     // No further information is asked for.
     data.extend([0; 2]);
     let option = option::GO;
-    let mut sent = flags.to_be_bytes().to_vec();
-    sent.extend(Asked { option, data }.encode());
-    stream.write_all(&sent)
+    stream.write_all(&Asked { option, data }.encode())
+}
+
+fn with_length(text: &str) -> Vec<u8> {
+    let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// Agrees on structured replies, and on block status that tells allocation; returns the number of that context.
+///
+/// # Errors
+/// `Unsupported`: the server does not do it; others as [`choose`].
+pub(crate) fn agree_on_allocation<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<u32> {
+    let mut data = with_length(name);
+    data.extend(1u32.to_be_bytes());
+    data.extend(with_length("base:allocation"));
+    let structured = Asked {
+        option: option::STRUCTURED_REPLY,
+        data: Vec::new(),
+    };
+    let context = Asked {
+        option: option::SET_META_CONTEXT,
+        data,
+    };
+    let unsupported = || io::Error::from(ErrorKind::Unsupported);
+    stream.write_all(&structured.encode())?;
+    if receive_answer(stream)?.0 != reply::ACK {
+        return Err(unsupported());
+    }
+    stream.write_all(&context.encode())?;
+    let mut found = None;
+    loop {
+        let (kind, data) = receive_answer(stream)?;
+        match kind {
+            reply::META_CONTEXT if data.len() >= 4 && found.is_none() => {
+                found = Some(Words(&data).be32(0));
+            }
+            reply::ACK => return found.ok_or_else(unsupported),
+            _ => return Err(unsupported()),
+        }
+    }
 }
 
 /// Chooses an export of a server.
@@ -240,7 +291,13 @@ pub fn ask<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<()> {
 /// `InvalidData`: this is not a server of NBD; `NotFound`: it refuses the export; others: the
 /// connection failed.
 pub fn choose<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<Description> {
-    ask(stream, name)?;
+    greet(stream)?;
+    choose_next(stream, name)
+}
+
+/// Chooses an export of a server that was greeted, as [`choose`].
+pub(crate) fn choose_next<S: Read + Write>(stream: &mut S, name: &str) -> io::Result<Description> {
+    ask_next(stream, name)?;
     let mut found = None;
     loop {
         let (kind, data) = receive_answer(stream)?;

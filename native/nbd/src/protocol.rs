@@ -14,6 +14,8 @@ pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 pub const REQUEST: u32 = 0x2560_9513;
 /// Begins each reply to a request.
 pub const REPLY: u32 = 0x6744_6698;
+/// Begins each chunk of a reply, where that was agreed on.
+pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
 /// Handshake flags: newstyle; the client may ask for no zeroes after the export's size.
 pub const FIXED_NEWSTYLE: u32 = 1;
@@ -32,6 +34,10 @@ pub mod option {
     pub const INFO: u32 = 6;
     /// Describes an export, and chooses it.
     pub const GO: u32 = 7;
+    /// Has replies come in chunks.
+    pub const STRUCTURED_REPLY: u32 = 8;
+    /// Chooses what block status is of.
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Replies to options.
@@ -40,6 +46,8 @@ pub mod reply {
     pub const ACK: u32 = 1;
     /// A description of the export.
     pub const INFO: u32 = 3;
+    /// The number of something that block status is of.
+    pub const META_CONTEXT: u32 = 4;
     /// The kinds from here on are refusals.
     pub const ERROR: u32 = 1 << 31;
     /// The option is not supported.
@@ -78,6 +86,18 @@ pub mod export {
     pub const MULTIPLE: u16 = 1 << 8;
 }
 
+/// Chunks of a reply.
+pub mod chunk {
+    /// The flag of the last one.
+    pub const DONE: u16 = 1;
+    /// Nothing.
+    pub const NONE: u16 = 0;
+    /// Extents.
+    pub const BLOCK_STATUS: u16 = 5;
+    /// The kinds from here on are errors.
+    pub const ERROR: u16 = 1 << 15;
+}
+
 /// Requests have their data in one piece up to this number of bytes.
 pub const MAX_DATA: u32 = 32 << 20;
 /// Bytes of a request without its data.
@@ -101,6 +121,8 @@ pub enum Command {
     Trim = 4,
     /// Writes zeroes.
     WriteZeroes = 6,
+    /// Asks which parts hold data.
+    BlockStatus = 7,
     /// One that is not known here.
     Other = u16::MAX,
 }
@@ -150,6 +172,7 @@ impl Request {
             3 => Command::Flush,
             4 => Command::Trim,
             6 => Command::WriteZeroes,
+            7 => Command::BlockStatus,
             _ => Command::Other,
         };
         Ok(Self {

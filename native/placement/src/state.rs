@@ -115,12 +115,6 @@ impl<'a> State<'a> {
         self.move_weight * seconds
     }
 
-    /// Seconds for one request of a cell.
-    #[must_use]
-    pub fn cell_cost(&self, position: usize) -> f64 {
-        self.cell[position]
-    }
-
     /// Patches to a template that can be used now; those whose base is far
     /// only if there are no others.
     #[must_use]

@@ -17,6 +17,7 @@ use diffcache_core::retry::ErrorKind;
 use diffcache_core::sink::SinkError;
 use diffcache_core::source::{FileSource, SourceError};
 use diffcache_core::task::Task;
+use diffcache_filesystems::survey;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -203,17 +204,14 @@ fn patch_create(
     let stats = run(py, progress, |task| {
         let base = FileSource::open(&base).map_err(source_error)?;
         let target = FileSource::open(&target).map_err(source_error)?;
-        patch::create(
-            &base,
-            &target,
-            &patch,
-            &CreateOptions {
-                level,
-                task: *task,
-                ..CreateOptions::default()
-            },
-        )
-        .map_err(patch_error)
+        let survey = survey(&target).map_err(source_error)?;
+        let options = CreateOptions {
+            level,
+            free: survey.known_free(),
+            task: *task,
+            ..CreateOptions::default()
+        };
+        patch::create(&base, &target, &patch, &options).map_err(patch_error)
     })?;
     let dict = header_dict(py, &stats.header)?;
     dict.set_item("seconds", stats.elapsed.as_secs_f64())?;

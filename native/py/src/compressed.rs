@@ -1,4 +1,4 @@
-//! Python bindings of `diffcache_core::compressed`: the compressed form of templates.
+//! Python bindings of `diffcache_core::compressed`: the compressed form of images.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 
 use crate::blocks::{manifest_error, os_error, run, source_error};
 use crate::errors;
+use crate::manifests::open_at;
 
 fn compressed_error(error: CompressedError) -> PyErr {
     match error {
@@ -22,7 +23,7 @@ fn load(path: &Path) -> PyResult<Manifest> {
     Manifest::load(path).map_err(manifest_error)
 }
 
-/// Writes the compressed form of a template, of zstd's `level`; returns data and bytes (of the form), and stored, the frames that did not compress.
+/// Writes the compressed form of an image, of zstd's `level`; returns data and bytes (of the form), and stored, the frames that did not compress.
 #[pyfunction]
 #[pyo3(signature = (content, manifest, output, level, progress=None))]
 fn compressed_create(
@@ -44,7 +45,7 @@ fn compressed_create(
     Ok(dict)
 }
 
-/// Checks header and lengths of a compressed form against the template's manifest; returns its frames.
+/// Checks header and lengths of a compressed form against the image's manifest; returns its frames.
 #[pyfunction]
 fn compressed_check(py: Python<'_>, form: PathBuf, manifest: PathBuf) -> PyResult<usize> {
     run(py, None, |_| {
@@ -53,17 +54,19 @@ fn compressed_check(py: Python<'_>, form: PathBuf, manifest: PathBuf) -> PyResul
     })
 }
 
-/// Decompresses a form and compares all of it with the template's manifest.
+/// Decompresses a form and compares all of it with the image's manifest.
 #[pyfunction]
-#[pyo3(signature = (form, manifest, progress=None))]
+#[pyo3(signature = (form, manifest, progress=None, rate=None))]
 fn compressed_verify(
     py: Python<'_>,
     form: PathBuf,
     manifest: PathBuf,
     progress: Option<Py<PyAny>>,
+    rate: Option<u64>,
 ) -> PyResult<()> {
     run(py, progress, |task| {
-        compressed::verify(&form, &load(&manifest)?, task).map_err(compressed_error)
+        let (source, task) = open_at(&form, rate, task)?;
+        compressed::verify(&*source, &load(&manifest)?, &task).map_err(compressed_error)
     })
 }
 

@@ -26,7 +26,7 @@ use crate::errors::InvalidInput;
 fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     ObjectKey::parse(kind, id).ok_or_else(|| {
         InvalidInput::new_err(format!(
-            "'{kind}/{id}' is no object; the kinds are templates, patches, manifests, recipes and compressed, an id is 64 lower-case hex digits"
+            "'{kind}/{id}' is no object; the kinds are images, patches, manifests, recipes and compressed, an id is 64 lower-case hex digits"
         ))
     })
 }
@@ -285,7 +285,7 @@ impl DataPlane {
             .map_err(translate)
     }
 
-    /// Serve a template from a file of another program, each leaf verified against the manifest at `manifest`.
+    /// Serve an image from a file of another program, each leaf verified against the manifest at `manifest`.
     fn borrow(
         &self,
         py: Python<'_>,
@@ -305,7 +305,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Serve a template while it arrives, from an image of diffcached: the folder of its state.
+    /// Serve an image while it arrives at diffcached, from the folder of its state there.
     fn attach(&self, py: Python<'_>, kind: &str, id: &str, folder: PathBuf) -> PyResult<()> {
         let key = parse_key(kind, id)?;
         py.detach(|| self.0.attach(key, &folder)).map_err(translate)

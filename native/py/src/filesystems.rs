@@ -1,10 +1,10 @@
-//! Python bindings of `diffcache_core::fs`: what guests' filesystems mark free, and where they store their files.
+//! Python bindings of `diffcache_filesystems`: what guests' filesystems mark free, and where they store their files.
 
 use std::path::PathBuf;
 
-use diffcache_core::fs::{self, TrimError};
 use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::{Meter, Task};
+use diffcache_filesystems::TrimError;
 use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -35,7 +35,7 @@ fn image_trim(
 ) -> PyResult<Bound<'_, PyDict>> {
     let stats = run(py, progress, |task| {
         let image = Image::open(&image).map_err(qcow2_error)?;
-        fs::trim(image.content(), &output, task).map_err(trim_error)
+        diffcache_filesystems::trim(image.content(), &output, task).map_err(trim_error)
     })?;
     let dict = PyDict::new(py);
     dict.set_item("size", stats.size)?;
@@ -86,14 +86,14 @@ impl ReadAt for Watched<'_> {
     }
 }
 
-fn map_files(source: &dyn ReadAt, task: &Task<'_>) -> PyResult<fs::FileMap> {
+fn map_files(source: &dyn ReadAt, task: &Task<'_>) -> PyResult<diffcache_filesystems::FileMap> {
     let meter = task.meter(source.len());
     let watched = Watched {
         source,
         task,
         meter,
     };
-    fs::map_files(&watched).map_err(source_error)
+    diffcache_filesystems::map_files(&watched).map_err(source_error)
 }
 
 /// Returns which file each byte of what a guest reads from an image, raw or qcow2, belongs to: entries, and extents in order.
@@ -126,9 +126,10 @@ fn content_files(
     rows(map)
 }
 
-fn rows(map: fs::FileMap) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
-    let entry = |e: fs::Entry| (e.kind.name(), e.partition, e.path, e.size, e.reason);
-    let extent = |e: fs::Extent| (e.start, e.end, e.entry, e.position);
+fn rows(map: diffcache_filesystems::FileMap) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
+    let entry =
+        |e: diffcache_filesystems::Entry| (e.kind.name(), e.partition, e.path, e.size, e.reason);
+    let extent = |e: diffcache_filesystems::Extent| (e.start, e.end, e.entry, e.position);
     Ok((
         map.entries.into_iter().map(entry).collect(),
         map.extents.into_iter().map(extent).collect(),

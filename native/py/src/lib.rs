@@ -22,6 +22,7 @@ mod ssdcache_simulation;
 mod ssdcache_sizing;
 mod version_disks;
 mod version_errors;
+mod version_places;
 mod version_types;
 mod versions;
 

@@ -1,30 +1,61 @@
 //! Python bindings of `diffcache-core`: hashes, manifests, and what two files have in common.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diffcache_core::common_blocks::{self, CommonBlocksError};
 use diffcache_core::manifest::Manifest;
 use diffcache_core::overlap::{self, OverlapError};
-use diffcache_core::source::FileSource;
+use diffcache_core::source::{self, FileSource, PacedFile, ReadAt};
 use diffcache_core::task::Task;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::blocks::{manifest_dict, manifest_error, run, source_error};
+use crate::blocks::{manifest_dict, manifest_error, os_error, run, source_error};
 use crate::errors::Cancelled;
 
-/// The content id of a file: the hex BLAKE3 of its bytes, as b3sum prints it. Holes are not read.
+/// The content id of a file: the hex BLAKE3 of its bytes, as b3sum prints it. Holes are not read. With a rate (bytes per second), by one thread,
+/// and from the disk.
 #[pyfunction]
-#[pyo3(signature = (path, progress=None))]
-fn hash_file(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
-    let manifest = run(py, progress, |task| read_manifest(&path, task))?;
+#[pyo3(signature = (path, progress=None, rate=None))]
+fn hash_file(
+    py: Python<'_>,
+    path: PathBuf,
+    progress: Option<Py<PyAny>>,
+    rate: Option<u64>,
+) -> PyResult<String> {
+    let manifest = run(py, progress, |task| {
+        let (source, task) = open_at(&path, rate, task)?;
+        Manifest::from_source(&*source, &task).map_err(manifest_error)
+    })?;
     Ok(manifest.content_id_hex())
 }
 
-fn read_manifest(path: &std::path::Path, task: &Task<'_>) -> PyResult<Manifest> {
-    let source = FileSource::open(path).map_err(source_error)?;
-    Manifest::from_source(&source, task).map_err(manifest_error)
+/// Opens a file, with a rate as one that is read beside other work, and returns the job that reads it so.
+pub fn open_at<'a>(
+    path: &Path,
+    rate: Option<u64>,
+    task: &Task<'a>,
+) -> PyResult<(Box<dyn ReadAt>, Task<'a>)> {
+    let Some(rate) = rate else {
+        let file = FileSource::open(path).map_err(source_error)?;
+        return Ok((Box::new(file), *task));
+    };
+    let file = PacedFile::open(path, rate).map_err(source_error)?;
+    // The priority is that of the calling thread.
+    Ok((
+        Box::new(file),
+        Task {
+            threads: 1,
+            ..*task
+        },
+    ))
+}
+
+/// Has the disk serve the calling thread only while nothing else wants it.
+#[pyfunction]
+fn use_idle_io() -> PyResult<()> {
+    source::use_idle_io().map_err(|error| os_error(error, "ioprio_set"))
 }
 
 /// Looks for the windows around sampled bytes of a file in another at any offset. Returns a dictionary: changed_size, the bytes in blocks of
@@ -103,7 +134,8 @@ fn manifest_create(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let manifest = run(py, progress, |task| {
-        let manifest = read_manifest(&path, task)?;
+        let source = FileSource::open(&path).map_err(source_error)?;
+        let manifest = Manifest::from_source(&source, task).map_err(manifest_error)?;
         manifest.save(&out_path).map_err(manifest_error)?;
         Ok(manifest)
     })?;
@@ -117,20 +149,21 @@ fn manifest_info(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     manifest_dict(py, &manifest)
 }
 
-/// Compares a file with its manifest; raises IntegrityError with the first place that differs.
+/// Compares a file with its manifest; raises IntegrityError with the first place that differs. With a rate, as hash_file.
 #[pyfunction]
-#[pyo3(signature = (manifest_path, file_path, progress=None))]
+#[pyo3(signature = (manifest_path, file_path, progress=None, rate=None))]
 fn manifest_verify(
     py: Python<'_>,
     manifest_path: PathBuf,
     file_path: PathBuf,
     progress: Option<Py<PyAny>>,
+    rate: Option<u64>,
 ) -> PyResult<()> {
     run(py, progress, |task| {
         let manifest = Manifest::load(&manifest_path).map_err(manifest_error)?;
-        let source = FileSource::open(&file_path).map_err(source_error)?;
+        let (source, task) = open_at(&file_path, rate, task)?;
         manifest
-            .verify_source(&source, task)
+            .verify_source(&*source, &task)
             .map_err(manifest_error)
     })
 }
@@ -138,6 +171,7 @@ fn manifest_verify(
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(hash_file, m)?)?;
+    m.add_function(wrap_pyfunction!(use_idle_io, m)?)?;
     m.add_function(wrap_pyfunction!(overlap_estimate, m)?)?;
     m.add_function(wrap_pyfunction!(common_blocks_find, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;

@@ -51,12 +51,32 @@ pub fn to_format(name: Option<&str>) -> PyResult<Option<Format>> {
 #[pyclass(frozen)]
 pub struct DiskSource(pub disk::DiskSource);
 
+/// A file, or a moment that QEMU exports: the path of the socket, the export's name, and that of its scratch file.
+#[derive(FromPyObject)]
+enum Place {
+    Export((PathBuf, String, String)),
+    File(PathBuf),
+}
+
+impl From<Place> for disk::Place {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::Export((socket, name, scratch)) => Self::Export {
+                socket,
+                name,
+                scratch,
+            },
+            Place::File(path) => Self::File(path),
+        }
+    }
+}
+
 #[pymethods]
 impl DiskSource {
     #[new]
-    #[pyo3(signature = (path, format=None, snapshot=None, has_base=false, base_id=None, rate=None))]
+    #[pyo3(signature = (place, format=None, snapshot=None, has_base=false, base_id=None, rate=None))]
     fn new(
-        path: PathBuf,
+        place: Place,
         format: Option<&str>,
         snapshot: Option<String>,
         has_base: bool,
@@ -64,7 +84,7 @@ impl DiskSource {
         rate: Option<f64>,
     ) -> PyResult<Self> {
         Ok(Self(disk::DiskSource {
-            path,
+            place: place.into(),
             format: to_format(format)?,
             snapshot,
             has_base,

@@ -3,7 +3,7 @@
 //! What `blocks` says of the GIL, of progress and of errors holds here too. A tree's root is `(kind, map, index)` with kind 0 for all
 //! zeroes, 1 for all the base image's, 2 for a node.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -20,47 +20,23 @@ use diffcache_versions::save::{self, SaveRequest};
 use diffcache_versions::store::base::BaseIndex;
 use diffcache_versions::store::check::{self, Hits};
 use diffcache_versions::store::nodes::NodeRef;
-use diffcache_versions::store::pack_index::{expect, Check};
+use diffcache_versions::store::pack_index::Check;
 use diffcache_versions::store::pack_set::Written;
 use diffcache_versions::store::tree::Live;
-use diffcache_versions::store::{Place, Remote, Store};
+use diffcache_versions::store::{Pack, Store};
 use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::blocks::{manifest_dict, manifest_error, os_error, run};
-use crate::errors::ObjectMissing;
 use crate::qcow2::qcow2_error;
 use crate::version_disks::DiskWriter;
 use crate::version_errors::versions_error;
+use crate::version_places::{Callables, PlaceArgument};
 use crate::version_types::{
     to_root, Comparison, Content, DiskSource, Ranges, Reference, Regrouping, Root, SaveTarget,
     SavedDisk, WrittenPack,
 };
-
-/// Reads blobs through a Python callable.
-struct Callable(Py<PyAny>);
-
-impl Remote for Callable {
-    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>, VersionsError> {
-        Python::attach(|py| {
-            let bytes = self.0.call1(py, (name, offset, len))?;
-            bytes.extract::<Vec<u8>>(py)
-        })
-        .map_err(|error: PyErr| unread(name, &error))
-    }
-}
-
-/// The reason why a blob was not read.
-fn unread(name: &str, error: &PyErr) -> VersionsError {
-    match Python::attach(|py| error.is_instance_of::<ObjectMissing>(py)) {
-        true => VersionsError::Missing(name.to_owned()),
-        false => VersionsError::Unavailable {
-            name: name.to_owned(),
-            reason: error.to_string(),
-        },
-    }
-}
 
 /// The blocks of a version store: indexes of its packs, maps, and indexes of base images.
 #[pyclass(frozen)]
@@ -81,13 +57,30 @@ impl BlockStore {
 }
 
 #[pymethods]
+impl VersionLive {
+    /// The packs of which something is needed.
+    fn packs(&self) -> Vec<u32> {
+        self.0.packs().collect()
+    }
+
+    /// The maps of which something is needed.
+    fn maps(&self) -> Vec<u32> {
+        self.0.maps().collect()
+    }
+}
+
+#[pymethods]
 impl BlockStore {
-    /// `read(name, offset, length)` returns bytes of packs that are not local files.
+    /// `read(name, offset, length)` returns bytes of a blob, `fetch(name)` a local file that has all of a small one.
     #[new]
-    #[pyo3(signature = (block_size, key, read))]
-    fn new(block_size: u32, key: Option<[u8; 32]>, read: Py<PyAny>) -> PyResult<Self> {
+    fn new(
+        block_size: u32,
+        key: Option<[u8; 32]>,
+        read: Py<PyAny>,
+        fetch: Py<PyAny>,
+    ) -> PyResult<Self> {
         let mut store = Store::new(block_size, key.as_ref()).map_err(versions_error)?;
-        store.set_remote(Box::new(Callable(read)));
+        store.set_remote(Box::new(Callables { read, fetch }));
         Ok(Self(RwLock::new(store)))
     }
 
@@ -101,60 +94,66 @@ impl BlockStore {
         self.write().close_files();
     }
 
-    /// Adds a pack by its index: a local file, the checksum that it ends with, and the number of the key that it is sealed with.
-    /// The pack itself is the local file `data`, or the blob `blob`.
-    #[pyo3(signature = (id, origin, index, data=None, blob=None))]
+    /// Adds a pack: its number, that of the version that wrote it, and that of the key that it is sealed with; its blocks and bytes;
+    /// its index, and the checksum that this ends with. The index is read when it is needed.
     fn add_pack(
         &self,
-        py: Python<'_>,
-        id: u32,
-        origin: u64,
-        index: (PathBuf, Check, u32),
-        data: Option<PathBuf>,
-        blob: Option<String>,
+        numbers: (u32, u64, u32),
+        size: (u32, u64),
+        place: PlaceArgument,
+        index: PlaceArgument,
+        check: Check,
     ) -> PyResult<()> {
-        let (index, check, key) = index;
-        py.detach(|| {
-            let bytes = std::fs::read(&index)
-                .map_err(|error| os_error(error, &index.display().to_string()))?;
-            expect(&bytes, &check, &format!("the index of pack {id}")).map_err(versions_error)?;
-            let place = match data {
-                Some(path) => Place::File(path),
-                None => Place::Blob(blob.unwrap_or_default()),
-            };
-            self.write()
-                .add_pack(id, origin, &bytes, place, key)
-                .map_err(versions_error)
-        })
+        let ((id, origin, key), (blocks, data_len)) = (numbers, size);
+        let pack = Pack {
+            id,
+            origin,
+            key,
+            blocks,
+            data_len,
+            place: place.into(),
+            index: index.into(),
+            check,
+        };
+        self.write().add_pack(pack).map_err(versions_error)
     }
 
-    /// Adds a map, a local file that ends with a checksum. It is read when it is needed.
-    fn add_map(&self, id: u32, path: PathBuf, check: Check) {
-        self.write().maps.add(id, path, check);
+    /// Removes a pack, so that trees that need it are found.
+    fn remove_pack(&self, id: u32) {
+        self.write().remove_pack(id);
     }
 
-    /// Adds the index of a base image, a local file that ends with a checksum, if that is known.
-    #[pyo3(signature = (id, path, check=None))]
-    fn add_base(
+    /// Adds a map that ends with a checksum. It is read when it is needed.
+    fn add_map(&self, id: u32, place: PlaceArgument, check: Check) {
+        self.write().maps.add(id, place.into(), check);
+    }
+
+    /// Adds the index of a base image, which ends with a checksum, if that is known. It is read when it is needed.
+    #[pyo3(signature = (id, place, check=None))]
+    fn add_base(&self, id: String, place: PlaceArgument, check: Option<Check>) {
+        self.write().add_base(id, place.into(), check);
+    }
+
+    /// What was found to be damaged or missing of indexes and maps so far, by blob, and why.
+    fn damage(&self, py: Python<'_>) -> BTreeMap<String, String> {
+        py.detach(|| self.store().damage())
+    }
+
+    /// Reads all of a pack's index; raises if it is damaged.
+    fn verify_index(&self, py: Python<'_>, id: u32) -> PyResult<()> {
+        py.detach(|| self.store().check_index(id).map_err(versions_error))
+    }
+
+    /// Reads the index of a base image, which ends with a checksum; raises if it is damaged.
+    fn verify_base(
         &self,
         py: Python<'_>,
-        id: String,
-        path: PathBuf,
-        check: Option<Check>,
+        id: &str,
+        place: PlaceArgument,
+        check: Check,
     ) -> PyResult<()> {
-        py.detach(|| {
-            let name = path.display().to_string();
-            let bytes = std::fs::read(&path).map_err(|error| os_error(error, &name))?;
-            let object = format!("base {id}");
-            if let Some(check) = check {
-                expect(&bytes, &check, &object).map_err(versions_error)?;
-            }
-            let mut store = self.write();
-            let base =
-                BaseIndex::decode(&bytes, store.block_size, &object).map_err(versions_error)?;
-            store.add_base(id, base);
-            Ok(())
-        })
+        let read = || self.store().read_base(id, &place.into(), Some(&check));
+        py.detach(|| read().map(|_| ()).map_err(versions_error))
     }
 
     /// Reads a base image once and writes the index of its blocks' names.
@@ -241,7 +240,7 @@ impl BlockStore {
         let (old, new) = (to_root(old)?, to_root(new)?);
         py.detach(|| {
             let store = self.store();
-            let base = base_id.as_deref().and_then(|id| store.base(id));
+            let base = store.base(base_id.as_deref()).map_err(versions_error)?;
             let end = size.div_ceil(u64::from(store.block_size));
             differences(&store, (old, &[]), new, base, end).map_err(versions_error)
         })
@@ -354,13 +353,6 @@ impl BlockStore {
         Ok((damage.reasons, damage.slots.into_iter().collect()))
     }
 
-    /// The slots of the blocks that a pack has.
-    fn pack_slots(&self, id: u32) -> PyResult<Vec<u32>> {
-        let store = self.store();
-        let pack = store.pack(id).map_err(versions_error)?;
-        Ok(pack.index.all_slots().collect())
-    }
-
     /// For each of some trees, whether it needs what is damaged (slots by pack) or missing.
     fn hits(
         &self,
@@ -372,7 +364,8 @@ impl BlockStore {
         py.detach(|| {
             let store = self.store();
             let mut hits = Hits::new(&store, &damaged);
-            Ok(roots.into_iter().map(|root| hits.hits(root)).collect())
+            let found = roots.into_iter().map(|root| hits.hits(root));
+            found.collect::<Result<_, _>>().map_err(versions_error)
         })
     }
 
@@ -390,25 +383,29 @@ impl BlockStore {
     /// What some trees need, and for each of them whether all of it is known: of a tree whose map is damaged or missing only a part is.
     fn live(&self, py: Python<'_>, roots: Vec<Root>) -> PyResult<(VersionLive, Vec<bool>)> {
         let roots: Vec<NodeRef> = roots.into_iter().map(to_root).collect::<PyResult<_>>()?;
-        Ok(py.detach(|| {
+        py.detach(|| {
             let store = self.store();
             let mut live = Live::default();
-            let add = |root| live.add(&store.maps, root).is_ok();
-            let known = roots.into_iter().map(add).collect();
-            (VersionLive(live), known)
-        }))
+            let mut add = |root| check::known(live.add(&store.maps, root));
+            let known: Result<Vec<_>, _> = roots.into_iter().map(&mut add).collect();
+            let known = known.map_err(versions_error)?;
+            let known = known.iter().map(Option::is_some).collect();
+            Ok((VersionLive(live), known))
+        })
     }
 
     /// Blocks of a pack that are needed, and that are not; the second is 0 if its index cannot be read.
-    fn need(&self, id: u32, live: &VersionLive) -> (u64, u64) {
-        let need = check::need(&self.store(), id, &live.0);
-        (need.live, need.dead)
+    fn need(&self, py: Python<'_>, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
+        let need = py.detach(|| check::need(&self.store(), id, &live.0));
+        need.map(|need| (need.live, need.dead))
+            .map_err(versions_error)
     }
 
     /// Nodes of a map that are needed, and that are not; the second is 0 if it cannot be read.
-    fn need_map(&self, id: u32, live: &VersionLive) -> (u64, u64) {
-        let need = check::need_nodes(&self.store(), id, &live.0);
-        (need.live, need.dead)
+    fn need_map(&self, py: Python<'_>, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
+        let need = py.detach(|| check::need_nodes(&self.store(), id, &live.0));
+        need.map(|need| (need.live, need.dead))
+            .map_err(versions_error)
     }
 
     /// Writes the next generation of a pack to `staging`.

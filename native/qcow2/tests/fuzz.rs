@@ -16,7 +16,7 @@ mod fuzzing;
 #[allow(dead_code)]
 #[path = "../../core/tests/images/mod.rs"]
 mod images;
-use fuzzing::{fuzz, spoil, Strict};
+use fuzzing::{fuzz, spoil, Chance, Strict};
 use images::noise;
 
 /// Disks that are claimed to be larger are opened, and not walked through.
@@ -76,39 +76,45 @@ fn the_image_to_spoil_is_valid() {
     }
 }
 
+/// Changes numbers of an image, as an attacker would.
+fn forge(image: &mut Vec<u8>, chance: &mut Chance) {
+    let len = image.len();
+    for _ in 0..=chance.below(3) {
+        match chance.below(8) {
+            0 => image.truncate(chance.below(len + 1)),
+            1 => spoil(image, chance),
+            2 | 3 => {
+                // The header's fields of 4 bytes.
+                let at = 4 + 4 * chance.below(26);
+                let value = chance.number(CLUSTER as u64) as u32;
+                if let Some(field) = image.get_mut(at..at + 4) {
+                    field.copy_from_slice(&value.to_be_bytes());
+                }
+            }
+            _ => {
+                // Entries of the header, of the tables, and of what follows.
+                let tables = [24, 40, 48, 56, 64, CLUSTER, 3 * CLUSTER];
+                let at = match chance.below(3) {
+                    0 => tables[chance.below(tables.len())],
+                    _ => 4 * CLUSTER + 8 * chance.below(64),
+                };
+                let to = (chance.below(len) & !(CLUSTER - 1)) as u64;
+                let flags = (chance.next() % 4) << 62;
+                if image.len() >= at + 8 {
+                    put(image, at, chance.number(to) | flags);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn forged_images_do_no_harm() {
     let valid = qcow2();
     let buf = Mutex::new(Vec::new());
     fuzz(|chance| {
         let mut image = valid.clone();
-        for _ in 0..=chance.below(3) {
-            match chance.below(8) {
-                0 => image.truncate(chance.below(valid.len() + 1)),
-                1 => spoil(&mut image, chance),
-                2 | 3 => {
-                    // The header's fields of 4 bytes.
-                    let at = 4 + 4 * chance.below(26);
-                    let value = chance.number(CLUSTER as u64) as u32;
-                    if let Some(field) = image.get_mut(at..at + 4) {
-                        field.copy_from_slice(&value.to_be_bytes());
-                    }
-                }
-                _ => {
-                    // Entries of the header, of the tables, and of what follows.
-                    let tables = [24, 40, 48, 56, 64, CLUSTER, 3 * CLUSTER];
-                    let at = match chance.below(3) {
-                        0 => tables[chance.below(tables.len())],
-                        _ => 4 * CLUSTER + 8 * chance.below(64),
-                    };
-                    let to = (chance.below(valid.len()) & !(CLUSTER - 1)) as u64;
-                    let flags = (chance.next() % 4) << 62;
-                    if image.len() >= at + 8 {
-                        put(&mut image, at, chance.number(to) | flags);
-                    }
-                }
-            }
-        }
+        forge(&mut image, chance);
         let image = Strict(image);
         if let Ok(disk) = Disk::open(&image) {
             let present = disk.state(None).ok();

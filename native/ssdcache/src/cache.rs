@@ -7,6 +7,7 @@
 mod access;
 mod attach;
 mod attachment;
+mod background;
 mod error;
 mod fates;
 mod flush;
@@ -32,7 +33,6 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ use crate::device::unsaved::Notes;
 use crate::device::Device;
 pub use access::{Epoch, Requests};
 pub use attachment::Attachment;
+pub use background::Task;
 pub use error::CacheError;
 use error::{lost, origin_error};
 use live::Detached;
@@ -59,7 +60,6 @@ pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
 use volume::Counters;
 pub use volume::{Mode, Volume};
 pub use warm::{Run, Warmed};
-pub use write_back::Due;
 
 /// Blocks that are read from an origin at once.
 const RUN: usize = 256;
@@ -233,21 +233,18 @@ impl Cache {
         }
     }
 
-    /// Makes dirty blocks durable on the device, flushes all origins, and clears all intents. Without
-    /// requests since, a power cut loses nothing: blocks that are dirty stay on the device.
+    /// Flushes the origin of a volume, and clears its intents. Without requests since, and after
+    /// [`commit`](Self::commit), a power cut loses nothing: blocks that are dirty stay on the device.
     ///
     /// # Errors
-    /// An origin or the device cannot be flushed.
-    pub fn close(&self) -> io::Result<()> {
-        self.commit()?;
-        let cleared = self.clear(&self.device.intents().finished());
-        let volumes = self.volumes();
+    /// The origin or the device cannot be flushed.
+    pub fn close(&self, volume: &Volume) -> io::Result<()> {
+        let cleared = self.clear(volume, &self.device.intents().finished(volume.record));
         // The device keeps what held ones lack.
-        let mut clean = volumes
-            .iter()
-            .filter(|v| !v.is_held() && self.dirty_blocks(v) == 0);
-        let ended = clean.try_for_each(|v| self.end_unsaved(v));
-        cleared.and(ended.map_err(io::Error::other))
+        if !volume.is_held() && self.dirty_blocks(volume) == 0 {
+            self.end_unsaved(volume).map_err(io::Error::other)?;
+        }
+        cleared
     }
 }
 

@@ -1,151 +1,159 @@
-//! What to serve: the parameters of the command line.
+//! What to serve: the configuration of the command line, in JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use diffcache_partitions::eviction::Policy;
 use diffcache_ssdcache::cache::{DirtyMax, Options};
+use serde::Deserialize;
 
 use crate::error::ConfigError;
 use crate::volumes::VolumeConfig;
 
-/// All parameters.
+/// What to serve.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Config {
-    device: Option<PathBuf>,
-    capacity: Option<u32>,
+    pub(crate) device: PathBuf,
+    /// Blocks of the cache.
+    pub(crate) capacity: u32,
     /// Whether the device is made an empty cache.
+    #[serde(default)]
     pub(crate) format: bool,
-    pub(crate) options: Options,
+    #[serde(default)]
+    pub(crate) cache: CacheConfig,
     /// Whether volumes in write-back are held after a start of the host.
+    #[serde(default)]
     pub(crate) hold: bool,
     /// Where failures of devices are noted.
-    state: Option<PathBuf>,
+    pub(crate) state: PathBuf,
+    #[serde(default)]
     pub(crate) volumes: Vec<VolumeConfig>,
     /// The socket for commands.
     pub(crate) control: Option<PathBuf>,
     /// The socket of NBD.
-    socket: Option<PathBuf>,
+    pub(crate) socket: PathBuf,
     /// Number of the group that may connect to it, besides this user.
     pub(crate) socket_group: Option<u32>,
     /// The descriptor that is written to when the cache is ready.
     pub(crate) ready_fd: Option<i32>,
 }
 
-impl Default for Config {
+/// How blocks are cached.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CacheConfig {
+    /// Name of the policy of eviction.
+    evict: String,
+    admission: u8,
+    /// A number of blocks, or a percentage.
+    dirty_max: String,
+    /// Seconds.
+    dirty_age: u64,
+    pub(crate) discard_dirty: bool,
+    samples: usize,
+}
+
+impl Default for CacheConfig {
     fn default() -> Self {
         Self {
-            device: None,
-            capacity: None,
-            format: false,
-            options: Options {
-                eviction: Policy::Lru,
-                admission: 1,
-                dirty_max: DirtyMax::Percent(50),
-                dirty_age: Duration::from_secs(30),
-                discard_dirty: false,
-                samples: 0,
-            },
-            hold: false,
-            state: None,
-            volumes: Vec::new(),
-            control: None,
-            socket: None,
-            socket_group: None,
-            ready_fd: None,
+            evict: Policy::Lru.name().to_owned(),
+            admission: 1,
+            dirty_max: "50%".to_owned(),
+            dirty_age: 30,
+            discard_dirty: false,
+            samples: 0,
         }
     }
 }
 
-impl Config {
-    /// Reads parameters, `KEY=VALUE` each.
+impl CacheConfig {
+    /// The options of the cache.
     ///
     /// # Errors
-    /// One is not known, or its value is wrong.
-    pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        for word in words {
-            let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            config.set(key, value)?;
-        }
-        Ok(config)
-    }
-
-    /// Takes a parameter.
-    ///
-    /// # Errors
-    /// It is not known, or its value is wrong.
-    fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let refused = |reason: &str| ConfigError::Parameter {
+    /// A value is wrong.
+    pub(crate) fn options(&self) -> Result<Options, ConfigError> {
+        let refused = |key: &str, value: &str, reason: &str| ConfigError::Parameter {
             key: key.to_owned(),
             value: value.to_owned(),
             reason: reason.to_owned(),
         };
-        let number = |_| refused("not a whole number of the range");
-        match key {
-            "device" => self.device = Some(value.into()),
-            "capacity" => self.capacity = Some(value.parse().map_err(number)?),
-            "format" => self.format = value == "true",
-            "evict" => {
-                let policy = Policy::named(value);
-                self.options.eviction = policy.ok_or_else(|| refused("no such policy"))?;
-            }
-            "samples" => self.options.samples = value.parse().map_err(number)?,
-            "admission" => {
-                let admission: u8 = value.parse().map_err(number)?;
-                self.options.admission = admission.max(1);
-            }
-            "dirty_max" => {
-                let bound = match value.strip_suffix('%') {
-                    Some(percent) => percent.parse().map(DirtyMax::Percent),
-                    None => value.parse().map(DirtyMax::Blocks),
-                };
-                self.options.dirty_max = bound.map_err(number)?;
-            }
-            "dirty_age" => {
-                let seconds = value.parse().map_err(number)?;
-                self.options.dirty_age = Duration::from_secs(seconds);
-            }
-            "discard_dirty" => self.options.discard_dirty = value == "true",
-            "hold" => self.hold = value == "true",
-            "state" => self.state = Some(value.into()),
-            "control" => self.control = Some(value.into()),
-            "socket" => self.socket = Some(value.into()),
-            "socket_group" => self.socket_group = Some(value.parse().map_err(number)?),
-            "ready_fd" => self.ready_fd = Some(value.parse().map_err(number)?),
-            "volume" => {
-                let volume = serde_json::from_str(value);
-                self.volumes
-                    .push(volume.map_err(|error| refused(&error.to_string()))?);
-            }
-            _ => return Err(refused("no such parameter")),
-        }
-        Ok(())
+        let dirty_max = match self.dirty_max.strip_suffix('%') {
+            Some(percent) => percent.parse().map(DirtyMax::Percent),
+            None => self.dirty_max.parse().map(DirtyMax::Blocks),
+        };
+        Ok(Options {
+            eviction: Policy::named(&self.evict)
+                .ok_or_else(|| refused("evict", &self.evict, "no such policy"))?,
+            admission: self.admission.max(1),
+            dirty_max: dirty_max.map_err(|_| {
+                refused(
+                    "dirty_max",
+                    &self.dirty_max,
+                    "not a whole number of the range",
+                )
+            })?,
+            dirty_age: Duration::from_secs(self.dirty_age),
+            discard_dirty: self.discard_dirty,
+            samples: self.samples,
+        })
+    }
+}
+
+impl Config {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// It is not JSON, or a value in it is missing, not known or wrong.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Ok(serde_json::from_str(text)?)
     }
 
     /// The sockets of this process: of NBD, and for commands.
     #[must_use]
     pub fn sockets(&self) -> Vec<PathBuf> {
-        let sockets = [&self.socket, &self.control];
-        sockets.into_iter().flatten().cloned().collect()
+        let mut sockets = vec![self.socket.clone()];
+        sockets.extend(self.control.clone());
+        sockets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(more: &str) -> Result<Options, String> {
+        let text =
+            format!(r#"{{"device": "/d", "capacity": 1, "state": "/s", "socket": "/n"{more}}}"#);
+        let config = Config::parse(&text).map_err(|error| error.to_string())?;
+        config.cache.options().map_err(|error| error.to_string())
     }
 
-    /// The socket of NBD.
-    ///
-    /// # Errors
-    /// The parameter is missing.
-    pub fn socket(&self) -> Result<&Path, ConfigError> {
-        self.socket.as_deref().ok_or(ConfigError::Missing("socket"))
+    #[test]
+    fn what_is_not_given_has_a_default() {
+        let options = parse("").unwrap();
+        assert_eq!(options.dirty_max, DirtyMax::Percent(50));
+        let options = parse(r#", "cache": {"dirty_max": "7", "admission": 0}"#).unwrap();
+        assert_eq!(
+            (options.dirty_max, options.admission),
+            (DirtyMax::Blocks(7), 1)
+        );
     }
 
-    pub(crate) fn device(&self) -> Result<&Path, ConfigError> {
-        self.device.as_deref().ok_or(ConfigError::Missing("device"))
-    }
-
-    pub(crate) fn state(&self) -> Result<&Path, ConfigError> {
-        self.state.as_deref().ok_or(ConfigError::Missing("state"))
-    }
-
-    pub(crate) fn capacity(&self) -> Result<u32, ConfigError> {
-        self.capacity.ok_or(ConfigError::Missing("capacity"))
+    #[test]
+    fn wrong_values_are_refused_and_named() {
+        for (more, reason) in [
+            (r#", "devise": 1"#, "unknown field `devise`"),
+            (r#", "cache": {"dirt": 1}"#, "unknown field `dirt`"),
+            (r#", "cache": {"evict": "x"}"#, "evict: x: no such policy"),
+            (r#", "cache": {"dirty_max": "5%%"}"#, "dirty_max: 5%%: "),
+            (r#", "hold": "true""#, "invalid type"),
+            (r#"} x"#, "trailing"),
+        ] {
+            let refused = parse(more).err().unwrap();
+            assert!(refused.contains(reason), "{more}: {refused}");
+        }
+        let refused = Config::parse("{}").err().unwrap().to_string();
+        assert!(refused.contains("missing field `device`"), "{refused}");
     }
 }

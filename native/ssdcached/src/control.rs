@@ -1,10 +1,9 @@
-//! Commands over a unix socket: one JSON object in a line, and one in return.
+//! The commands that the control socket takes.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diffcache_control::{error, parse, Limits};
 use diffcache_ssdcache::cache::origin::Origins;
 use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Run, Volume};
 use serde::Deserialize;
@@ -12,21 +11,21 @@ use serde_json::{json, Value};
 use thiserror::Error;
 
 use crate::error::ConfigError;
+use crate::queues::Queues;
 use crate::server::Clients;
 use crate::volumes::VolumeConfig;
 
-/// Bytes of a command.
-const MAX_COMMAND: u64 = 64 << 10;
+/// Commands at the same time, and their sizes.
+pub const LIMITS: Limits = Limits {
+    command: 64 << 10,
+    clients: 16,
+};
 /// Blocks that a command lists, at most: a list is made while no request is served.
 const MOST_HOT: usize = 1 << 17;
-/// A client that is slower is not waited for.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Clients of a volume that was detached have this time to leave.
 const LEAVE: Duration = Duration::from_secs(2);
-/// Commands at the same time; others wait.
-const MAX_CLIENTS: usize = 16;
-/// How long to wait after a client could not be served.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Writes wait for no longer.
+const MOST_QUEUED: Duration = Duration::from_secs(10);
 
 /// Why a command is refused.
 #[derive(Debug, Error)]
@@ -99,6 +98,8 @@ enum Command {
     /// Says that the guest which used a volume has ended, and with it what it did not flush.
     #[serde(rename = "guest-ended")]
     GuestEnded { volume: String },
+    /// Has the writes of a volume wait for a time at most; 0 has them go on.
+    Queue { volume: String, milliseconds: u64 },
     /// Forgets what is cached of a volume.
     Invalidate {
         volume: String,
@@ -121,68 +122,19 @@ pub struct Commands {
     pub origins: Arc<Origins>,
     /// The clients of the exports.
     pub clients: Arc<Clients>,
-}
-
-/// Serves commands until the process ends.
-pub fn serve(listener: &UnixListener, commands: &Arc<Commands>) {
-    let clients = Arc::new(());
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // Out of descriptors, or of memory: others may free some.
-            std::thread::sleep(AGAIN);
-            continue;
-        };
-        if Arc::strong_count(&clients) > MAX_CLIENTS {
-            answer(
-                &stream,
-                &error("too many commands at the same time; repeat it"),
-            );
-            continue;
-        }
-        let (commands, client) = (commands.clone(), clients.clone());
-        let run = move || {
-            if let Ok(value) = commands.receive(&stream) {
-                answer(&stream, &value);
-            }
-            drop(client);
-        };
-        // The client sees the end of the connection.
-        if let Err(error) = std::thread::Builder::new().spawn(run) {
-            log::warn!("Could not start a thread for a command: {error}");
-            std::thread::sleep(AGAIN);
-        }
-    }
-}
-
-fn answer(mut stream: &UnixStream, value: &Value) {
-    let sent = stream
-        .set_write_timeout(Some(TIMEOUT))
-        .and_then(|()| stream.write_all(format!("{value}\n").as_bytes()));
-    if let Err(error) = sent {
-        log::warn!("Could not answer a command: {error}");
-    }
-}
-
-fn error(text: &str) -> Value {
-    json!({ "error": text })
+    /// Writes that wait.
+    pub queues: Arc<Queues>,
 }
 
 impl Commands {
-    fn receive(&self, stream: &UnixStream) -> io::Result<Value> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        let mut line = Vec::new();
-        BufReader::new(stream.take(MAX_COMMAND)).read_until(b'\n', &mut line)?;
-        Ok(self.execute(&line))
-    }
-
     /// Executes a command, and returns its answer.
-    pub(crate) fn execute(&self, line: &[u8]) -> Value {
-        match serde_json::from_slice(line) {
+    pub fn execute(&self, line: &[u8]) -> Value {
+        match parse(line) {
             Ok(command) => {
                 let done = self.run(command);
-                done.unwrap_or_else(|failed| error(&failed.to_string()))
+                done.unwrap_or_else(|refused| error("Refused", &refused.to_string()))
             }
-            Err(refused) => error(&format!("not a command: {refused}")),
+            Err(refused) => refused,
         }
     }
 
@@ -240,6 +192,13 @@ impl Commands {
             }
             Command::AcceptLoss { volume } => cache.accept_loss(&*cache.volume(&volume)?),
             Command::GuestEnded { volume } => cache.end_guest(&*cache.volume(&volume)?),
+            Command::Queue {
+                volume,
+                milliseconds,
+            } => {
+                let queued = self.queue(&cache.volume(&volume)?.export(), milliseconds);
+                return Ok(json!({ "queued": queued }));
+            }
             Command::Invalidate {
                 volume,
                 discard_dirty,
@@ -254,6 +213,16 @@ impl Commands {
             }
         }
         Ok(json!({ "status": self.status() }))
+    }
+
+    /// Has writes wait, or go on. Whether they have waited until now.
+    fn queue(&self, export: &str, milliseconds: u64) -> bool {
+        let waited = self.queues.end(export);
+        if milliseconds > 0 {
+            let time = Duration::from_millis(milliseconds).min(MOST_QUEUED);
+            self.queues.begin(export, time);
+        }
+        waited
     }
 
     /// The state of the cache, and of each volume how many `leaving` clients have ended and are

@@ -38,9 +38,9 @@ pub enum ConfigError {
         /// The file that says so.
         note: PathBuf,
     },
-    /// A parameter is missing
-    #[error("{0}: missing")]
-    Missing(&'static str),
+    /// The configuration
+    #[error("invalid configuration: {0}")]
+    Json(#[from] serde_json::Error),
     /// A file
     #[error("{path}: {source}")]
     File {

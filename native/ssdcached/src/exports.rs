@@ -6,6 +6,7 @@ use std::sync::Arc;
 use diffcache_nbd::server::Export;
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 
+use crate::queues::Queues;
 use crate::stop::Gate;
 
 /// The volumes that are attached at the moment, by the names of their exports.
@@ -14,6 +15,8 @@ pub struct Volumes {
     pub cache: Arc<Cache>,
     /// Passed by each request.
     pub gate: Arc<Gate>,
+    /// Passed by each write.
+    pub queues: Arc<Queues>,
 }
 
 impl Volumes {
@@ -24,6 +27,8 @@ impl Volumes {
         Some(Arc::new(CachedVolume {
             cache: self.cache.clone(),
             gate: self.gate.clone(),
+            queues: self.queues.clone(),
+            export: name.to_owned(),
             volume,
         }))
     }
@@ -33,6 +38,8 @@ impl Volumes {
 pub struct CachedVolume {
     cache: Arc<Cache>,
     gate: Arc<Gate>,
+    queues: Arc<Queues>,
+    export: String,
     volume: Arc<Volume>,
 }
 
@@ -59,11 +66,13 @@ impl Export for CachedVolume {
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.queues.wait(&self.export);
         let _running = self.gate.begin();
         self.cache.write(&self.volume, data, offset)
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.queues.wait(&self.export);
         let _running = self.gate.begin();
         self.cache.zero(&self.volume, offset, length)
     }

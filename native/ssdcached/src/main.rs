@@ -6,10 +6,11 @@ use diffcache_base::logging;
 use diffcache_ssdcached::config::Config;
 use diffcache_ssdcached::{panics, service};
 
-const USAGE: &str = "Usage: diffcache-ssdcached KEY=VALUE...
+const USAGE: &str = "Usage: diffcache-ssdcached serve CONFIG
+       diffcache-ssdcached --version
 
 Serves volumes behind a cache on an SSD over NBD. \"diffcache ssdcache serve\" and
-\"diffcache-ssdcache\" start it, with all parameters.
+\"diffcache-ssdcache\" start it, with the configuration (JSON).
 
 DIFFCACHE_LOG_LEVEL is the least level of what is logged: error, warn, info
 (default) or debug.";
@@ -24,10 +25,18 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
     }
+    if arguments == ["--version"] {
+        println!("diffcache-ssdcached {}", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
     logging::start("diffcache-ssdcached");
     panics::end_process();
-    let config = Config::parse(arguments.iter().map(String::as_str));
-    match config.and_then(service::run) {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let ["serve", config] = arguments[..] else {
+        log::error!("unknown arguments (see diffcache-ssdcached --help)");
+        return ExitCode::from(2);
+    };
+    match Config::parse(config).and_then(service::run) {
         Ok(never) => match never {},
         Err(error) => {
             log::error!("{error}");

@@ -28,10 +28,10 @@ const MACHINE_ID: &str = "/etc/machine-id";
 /// not fit.
 pub fn open(config: &mut Config) -> Result<(Cache, Arc<Origins>), ConfigError> {
     let volumes = std::mem::take(&mut config.volumes);
-    let path = config.device()?;
+    let path = &config.device;
     // Whatever it has.
     let (file, (device, inode, _)) = origin::open(path).map_err(ConfigError::file(path))?;
-    let state = config.state()?;
+    let state = &config.state;
     let opening = Opening {
         config,
         path,
@@ -48,7 +48,7 @@ pub fn open(config: &mut Config) -> Result<(Cache, Arc<Origins>), ConfigError> {
     };
     let note = opening.note_of(&device)?;
     let losses = LossNotes::new(state, &opening.place.boot);
-    let cache = Cache::open(device, config.options, attachments)?
+    let cache = Cache::open(device, config.cache.options()?, attachments)?
         .noting_unsaved(notes)?
         .noting_losses(losses)
         .noting_failure(Box::new(move |error| failure::note(&note, error)));
@@ -78,12 +78,12 @@ impl Opening<'_> {
         let random = random()?;
         let notes = Notes::new(self.state, &Device::id_of(&random))
             .replacing(former.as_ref())
-            .discarding(self.config.options.discard_dirty);
+            .discarding(self.config.cache.discard_dirty);
         for attachment in &attachments {
             self.check_unsaved(&notes, attachment)?;
         }
-        space::reserve(self.path, &file, Device::bytes(self.config.capacity()?))?;
-        let device = Device::format(Box::new(file), self.config.capacity()?, self.place, random);
+        space::reserve(self.path, &file, Device::bytes(self.config.capacity))?;
+        let device = Device::format(Box::new(file), self.config.capacity, self.place, random);
         Ok((
             device.map_err(|error| self.failed(error))?,
             attachments,
@@ -92,7 +92,7 @@ impl Opening<'_> {
     }
 
     fn reopen_device(&self, file: File, volumes: Vec<VolumeConfig>) -> Result<Opened, ConfigError> {
-        let device = Device::open(Box::new(file), self.config.capacity()?, self.place);
+        let device = Device::open(Box::new(file), self.config.capacity, self.place);
         let device = device.map_err(|error| match error {
             // A file that is too short for a superblock.
             DeviceError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -101,7 +101,7 @@ impl Opening<'_> {
             error => self.failed(error),
         })?;
         let notes =
-            Notes::new(self.state, &device.id()).discarding(self.config.options.discard_dirty);
+            Notes::new(self.state, &device.id()).discarding(self.config.cache.discard_dirty);
         let known = device.records().map_err(CacheError::from)?;
         let known: Vec<VolumeRecord> = known.into_iter().flatten().collect();
         let mut attachments = Vec::new();
@@ -178,7 +178,7 @@ impl Opening<'_> {
 
     /// Refuses to erase dirty blocks. Returns the number of the cache that is erased, if it is one.
     fn check_format(&self, file: &File) -> Result<Option<[u8; 16]>, ConfigError> {
-        if self.config.options.discard_dirty {
+        if self.config.cache.discard_dirty {
             return Ok(None);
         }
         let disk = file.try_clone().map_err(ConfigError::file(self.path))?;
@@ -215,13 +215,11 @@ mod tests {
     use super::*;
 
     fn start(folder: &Path, format: bool) -> Result<(Cache, Arc<Origins>), ConfigError> {
-        let words = [
-            format!("device={}", folder.join("ssd").display()),
-            "capacity=16".to_owned(),
-            format!("format={format}"),
-            format!("state={}", folder.display()),
-        ];
-        open(&mut Config::parse(words.iter().map(String::as_str))?)
+        let config = serde_json::json!({
+            "device": folder.join("ssd"), "capacity": 16, "format": format,
+            "state": folder, "socket": folder.join("nbd"),
+        });
+        open(&mut Config::parse(&config.to_string())?)
     }
 
     #[test]

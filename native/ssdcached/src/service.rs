@@ -9,16 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diffcache_ssdcache::cache::{Cache, Due};
+use diffcache_control::{listen, listen_for_group};
+use diffcache_ssdcache::cache::{Cache, Task};
 use serde_json::json;
 
 use crate::config::Config;
-use crate::control::{self, Commands};
+use crate::control::{Commands, LIMITS};
 use crate::error::ConfigError;
 use crate::exports::Volumes;
 use crate::opening;
+use crate::queues::Queues;
 use crate::server::{self, Clients};
-use crate::sockets::{listen, listen_for_group};
 use crate::stop::{self, Gate};
 
 /// Time between two looks for blocks to write back.
@@ -39,7 +40,8 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     let cache = Arc::new(cache);
     let gate = Arc::new(Gate::default());
     let clients = Arc::new(Clients::default());
-    let socket = config.socket()?.to_owned();
+    let queues = Arc::new(Queues::default());
+    let socket = config.socket.clone();
     let listener =
         listen_for_group(&socket, config.socket_group).map_err(ConfigError::file(&socket))?;
     if let Some(path) = config.control.clone() {
@@ -47,9 +49,11 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
             cache: cache.clone(),
             origins,
             clients: clients.clone(),
+            queues: queues.clone(),
         };
         let listener = listen(&path).map_err(ConfigError::file(&path))?;
-        let serve = move || control::serve(&listener, &Arc::new(commands));
+        let answer = move |line: &[u8]| commands.execute(line);
+        let serve = move || diffcache_control::serve(&listener, LIMITS, answer);
         start(serve).map_err(ConfigError::file(process))?;
     }
     stop::watch(&cache, &gate, config.sockets()).map_err(ConfigError::file(process))?;
@@ -57,7 +61,12 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     if let Some(descriptor) = config.ready_fd.take() {
         announce(&cache, &socket, descriptor).map_err(ConfigError::file(process))?;
     }
-    server::serve(&listener, Volumes { cache, gate }, &clients);
+    let volumes = Volumes {
+        cache,
+        gate,
+        queues,
+    };
+    server::serve(&listener, volumes, &clients);
     Err(ConfigError::file(&socket)(io::Error::other(
         "no more clients come",
     )))
@@ -72,9 +81,7 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     let settled = cache.clone();
     start(move || loop {
         std::thread::sleep(SETTLE);
-        if let Err(error) = settled.settle() {
-            log::warn!("Could not clear intents, will retry: {error}");
-        }
+        begin(&settled, settled.take_idle(), "clear intents");
     })?;
     let judged = cache.clone();
     start(move || loop {
@@ -84,22 +91,22 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     let written_back = cache.clone();
     start(move || loop {
         std::thread::sleep(WRITE_BACK);
-        for due in written_back.take_due() {
-            write_back(&written_back, due);
-        }
+        begin(&written_back, written_back.take_due(), "write blocks back");
     })
 }
 
-/// Writes the blocks of a volume back in a thread of their own: its origin may hang.
-fn write_back(cache: &Arc<Cache>, due: Due) {
-    let cache = cache.clone();
-    let work = move || {
-        if let Some(error) = cache.write_back_due(&due) {
-            log::warn!("Could not write blocks back, will retry: {error}");
+/// Begins tasks of volumes, each in a thread of its own: an origin may hang.
+fn begin(cache: &Arc<Cache>, tasks: Vec<Task>, what: &'static str) {
+    for task in tasks {
+        let cache = cache.clone();
+        let work = move || {
+            if let Some(error) = cache.run(&task) {
+                log::warn!("Could not {what}, will retry: {error}");
+            }
+        };
+        if let Err(error) = start(work) {
+            log::warn!("Could not start a thread to {what}: {error}");
         }
-    };
-    if let Err(error) = start(work) {
-        log::warn!("Could not start a thread to write blocks back: {error}");
     }
 }
 

@@ -12,10 +12,9 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_control::remove_socket;
 use diffcache_ssdcache::cache::{Cache, Volume};
 use nix::sys::signal::{SigSet, Signal};
-
-use crate::sockets::remove_socket;
 
 /// Time to write dirty blocks back, while clients are served.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -122,24 +121,38 @@ fn wait_while_written<T>(volume: &Volume, done: &Receiver<T>, deadline: Instant)
     None
 }
 
-/// Completes requests and flushes, as far as origins let it; dirty blocks are durable then.
+/// Completes requests and flushes each volume, as far as its origin lets it; dirty blocks are durable
+/// then.
 ///
 /// # Errors
 /// The device or an origin cannot be flushed.
-fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
-    let (committed, closed) = (cache.clone(), gate.clone());
+pub(crate) fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
+    let closed = gate.clone();
     let is_closed = beside(move || {
         // No request passes from now on.
         std::mem::forget(closed.0.write().unpoisoned());
     })?;
-    let is_closed = is_closed.recv_timeout(FLUSH).is_ok();
-    let done = beside(move || match is_closed {
-        true => committed.close(),
-        // A request waits for its origin.
-        false => committed.commit(),
-    })?;
-    done.recv_timeout(FLUSH)
-        .unwrap_or_else(|_| Err(io::Error::other("an origin, or the device, takes too long")))
+    // After this time, requests wait for an origin that hangs; those of others have ended.
+    let _ = is_closed.recv_timeout(FLUSH);
+    let committed = cache.clone();
+    let committed = beside(move || committed.commit())?;
+    let slow = |what: &str| Err(io::Error::other(format!("{what} takes too long")));
+    let committed = committed.recv_timeout(FLUSH);
+    committed.unwrap_or_else(|_| slow("the device"))?;
+    let deadline = Instant::now() + FLUSH;
+    let begun = cache.volumes().into_iter().map(|volume| {
+        let (cache, closed) = (cache.clone(), volume.clone());
+        Ok((volume, beside(move || cache.close(&closed))?))
+    });
+    let mut flushed = Ok(());
+    for (volume, done) in begun.collect::<io::Result<Vec<_>>>()? {
+        let done = done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let done = done.unwrap_or_else(|_| slow("its origin"));
+        let name = volume.name();
+        flushed =
+            flushed.and(done.map_err(|error| io::Error::other(format!("volume {name}: {error}"))));
+    }
+    flushed
 }
 
 /// Does something in a thread of its own, which may hang.

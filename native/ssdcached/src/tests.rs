@@ -5,6 +5,9 @@ mod history;
 mod leaving;
 mod model;
 mod origin;
+mod queues;
+mod resizing;
+mod stopping;
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;
@@ -18,7 +21,9 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::control::Commands;
 use crate::exports::Volumes;
+use crate::queues::Queues;
 use crate::server::{self, Clients};
+use crate::stop::Gate;
 use client::Client;
 
 /// Blocks of the cache.
@@ -29,6 +34,7 @@ struct Process {
     cache: Arc<Cache>,
     clients: Arc<Clients>,
     commands: Commands,
+    gate: Arc<Gate>,
     socket: PathBuf,
 }
 
@@ -40,27 +46,28 @@ impl Process {
         if format {
             File::create(path("ssd")).unwrap();
         }
-        let words = [
-            format!("device={}", path("ssd")),
-            format!("capacity={CAPACITY}"),
-            format!("format={format}"),
-            format!("state={}", folder.path().display()),
-            "dirty_age=0".to_owned(),
-        ];
-        let mut config = Config::parse(words.iter().map(String::as_str)).unwrap();
+        let config = serde_json::json!({
+            "device": path("ssd"), "capacity": CAPACITY, "format": format,
+            "state": folder.path(), "socket": path("nbd"), "cache": {"dirty_age": 0},
+        });
+        let mut config = Config::parse(&config.to_string()).unwrap();
         let (cache, origins) = crate::opening::open(&mut config).unwrap();
         let cache = Arc::new(cache);
         let clients = Arc::new(Clients::default());
+        let queues = Arc::new(Queues::default());
         let commands = Commands {
             cache: cache.clone(),
             origins,
             clients: clients.clone(),
+            queues: queues.clone(),
         };
         let socket = folder.path().join(format!("nbd-{number}"));
         let listener = UnixListener::bind(&socket).unwrap();
+        let gate = Arc::new(Gate::default());
         let volumes = Arc::new(Volumes {
             cache: cache.clone(),
-            gate: Arc::default(),
+            gate: gate.clone(),
+            queues,
         });
         let served = clients.clone();
         // It ends with the process of the test.
@@ -73,6 +80,7 @@ impl Process {
             cache,
             clients,
             commands,
+            gate,
             socket,
         }
     }

@@ -76,6 +76,17 @@ impl VersionsError {
         self.kind().is_retryable()
     }
 
+    /// Returns whether an object of the store cannot be had: others may be.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            VersionsError::Damaged { .. }
+                | VersionsError::Missing(_)
+                | VersionsError::Io { .. }
+                | VersionsError::Source(SourceError::Io { .. } | SourceError::PastEnd { .. })
+        )
+    }
+
     pub(crate) fn io(name: impl Into<String>) -> impl FnOnce(io::Error) -> VersionsError {
         let name = name.into();
         move |source| VersionsError::Io { name, source }

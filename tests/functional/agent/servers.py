@@ -19,9 +19,9 @@ import hashlib
 import http.server
 import json
 import pathlib
+import re
 import subprocess
 import threading
-import time
 import unittest
 import uuid
 
@@ -40,11 +40,11 @@ from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.fixtures import libvirt
 from tests import openstack_apis
+from tests import waiting
 
 NEEDS_LIBVIRT = unittest.skipUnless(libvirt.is_there(), libvirt.NEEDS)
 PROJECT = 'p' * 32
 EVERYBODY = listing.Viewer(None, True)
-SECONDS = 240
 MIB = 1 << 20
 DISK = 64 * MIB
 
@@ -74,6 +74,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             # Nova's client asks for pages until one is empty.
             self._send(200, {'servers': [] if 'marker=' in key else list(
                 self.server.servers.values())})
+            return
+        if key.startswith('images?'):
+            owner = re.search('owner=([^&]+)', key)[1]
+            self._send(200, {'images': [
+                image for image in self.server.images.values()
+                if image.get('owner') == owner]})
             return
         if kind == 'schemas':
             self._send(200, openstack_apis.SCHEMAS[key])
@@ -182,14 +188,7 @@ class Site(deployment.Deployment):
 
     def wait(self, ready):
         """What a function returns as soon as that is something."""
-        deadline = time.monotonic() + SECONDS
-        while not (found := ready()):
-            if time.monotonic() > deadline:
-                raise AssertionError('waited in vain:\n' + '\n'.join(
-                    process.printed()[-5000:] for process
-                    in self.processes.values()))
-            time.sleep(0.1)
-        return found
+        return waiting.until(ready, 'the site', seen=self.printed)
 
 
 class ServersTestCase(base.TestCase):

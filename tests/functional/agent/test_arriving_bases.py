@@ -18,12 +18,12 @@ from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.embedded import sites
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 MIB = test_embedded.MIB
 HOSTS = test_embedded.HOSTS
-SECONDS = 60
 
 
 class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
@@ -36,7 +36,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
     def setUp(self):
         super().setUp()
         # A busy machine takes longer for a decision.
-        self.patch(arriving_bases, '_LONGEST', float(SECONDS))
+        self.patch(arriving_bases, '_LONGEST', waiting.SECONDS)
         self.goes_on = threading.Event()
 
     def new_site(self, options=None):
@@ -82,20 +82,20 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         follow = single_flight.SingleFlight._follow
 
         def noting(plane, order, handle, progress=None):
-            is_first = order.key == self.template(name) \
+            is_first = order.key == self.image(name) \
                 and not started.is_set()
 
             def note(done, total, over_wan):
                 if is_first and done:
                     started.set()
-                    self.assertTrue(self.goes_on.wait(SECONDS))
-                elif order.key == self.template(name) and done:
+                    self.assertTrue(self.goes_on.wait(waiting.SECONDS))
+                elif order.key == self.image(name) and done:
                     self.go_on()
                 progress(done, total, over_wan)
             return deliver(plane, order, handle, note)
 
         def following(flights, flight, throttle):
-            if flight.key == self.template(name):
+            if flight.key == self.image(name):
                 self.go_on()
             return follow(flights, flight, throttle)
 
@@ -105,7 +105,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         future = pool.submit(self.get_beside_others, host, name)
-        self.site.wait(started.is_set, 60, 'the image to cross')
+        waiting.until(started.is_set, 'the image to cross')
         return future
 
     def go_on(self):
@@ -139,8 +139,8 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         first = self.begin('host-1', 'system')
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             second = pool.submit(self.get, 'host-2', 'java')
-            self.site.wait(lambda: self.outcomes('host-2')['used'], 60,
-                           'the other host to decide')
+            waiting.until(lambda: self.outcomes('host-2')['used'],
+                          'the other host to decide')
             self.go_on()
             self.site.hosts['host-1'].plane.close()
             request = second.result()

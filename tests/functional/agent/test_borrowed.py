@@ -21,6 +21,7 @@ from diffcache_openstack.agent import service
 from diffcache_openstack.agent_client import local_client
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 MIB = family.MIB
 
@@ -71,10 +72,10 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
 
     def await_map(self, host, image, shown=True):
         """Wait until all hosts know that one has an image, or has not."""
-        key = self.template(image)
-        self.site.wait(lambda: all(
+        key = self.image(image)
+        waiting.until(lambda: all(
             (key in agent.site_map.current().holdings(host)) == shown
-            for agent in self.site.hosts.values()), 60, 'the site map')
+            for agent in self.site.hosts.values()), 'the site map')
 
     def test_a_second_host_long_after_costs_nothing(self):
         base = self.boot('host-1', 'system')
@@ -113,7 +114,7 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
         self.site.hosts['host-1'] = agent
         agent.start()
         self.addCleanup(agent.stop)
-        self.assertEqual({self.template('system')}, self.borrowed('host-1'))
+        self.assertEqual({self.image('system')}, self.borrowed('host-1'))
         self.assertEqual([], verified)
         self.await_map('host-1', 'system')
         self.assert_crosses_as_patch('host-1', 'system', 'java')
@@ -121,9 +122,9 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
     def test_a_second_host_costs_nothing(self):
         self.boot('host-1', 'system')
         self.assertEqual('repository', self.request['way'])
-        self.assertEqual({self.template('system')}, self.borrowed('host-1'))
+        self.assertEqual({self.image('system')}, self.borrowed('host-1'))
         held = self.site.hosts['host-1'].held
-        self.assertNotIn(self.template('system'), held.keys())
+        self.assertNotIn(self.image('system'), held.keys())
         self.assertEqual(0, self.crossed(self.boot, 'host-2', 'system'))
         self.assertEqual(0, self.crossed(self.boot, 'host-3', 'system'))
 
@@ -147,8 +148,8 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
         self.boot('host-1', 'system')
         agent.held.capacity = 64 * MIB
         self.assertEqual(0, self.crossed(
-            lambda: self.hold(host_1=[self.template('system')])))
-        self.assertIn(self.template('system'), agent.held)
+            lambda: self.hold(host_1=[self.image('system')])))
+        self.assertIn(self.image('system'), agent.held)
 
     def test_a_changed_file_is_withdrawn_and_not_served(self):
         base = self.boot('host-1', 'system')
@@ -169,7 +170,7 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
             stream.write(b'changed')
         self.boot('host-1', 'java')
         self.assertEqual('repository', self.request['way'])
-        self.assertEqual({self.template('java')}, self.borrowed('host-1'))
+        self.assertEqual({self.image('java')}, self.borrowed('host-1'))
 
     def test_a_file_removed_during_a_transfer_is_read_to_its_end(self):
         base = self.boot('host-1', 'system')
@@ -185,14 +186,14 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
         thread = threading.Thread(target=boot)
         thread.start()
         self.addCleanup(thread.join)
-        self.site.wait(lambda: agent.plane.readers(*self.template('system')),
-                       60, 'the transfer to begin')
+        waiting.until(lambda: agent.plane.readers(*self.image('system')),
+                      'the transfer to begin')
         base.unlink()
         agent._borrowing.work()
         agent.plane.set_rate(None)
         thread.join()
         self.assertTrue(ended.is_set())
         self.assertEqual(before, self.site.wan_bytes())
-        self.site.wait(lambda: agent._borrowing.work()
-                       or not self.borrowed('host-1'), 60,
-                       'the file to be closed')
+        waiting.until(lambda: agent._borrowing.work()
+                      or not self.borrowed('host-1'),
+                      'the file to be closed')

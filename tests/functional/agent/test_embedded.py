@@ -23,10 +23,11 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
-from diffcache_openstack.embedded import site as sites
-from diffcache_openstack.sites import view
+from diffcache_openstack.embedded import sites
+from diffcache_openstack.sites import views
 from tests import base
 from tests.functional.agent import family
+from tests import waiting
 
 MIB = family.MIB
 HOSTS = ('host-1', 'host-2', 'host-3')
@@ -80,11 +81,11 @@ class EmbeddedTestCase(base.TestCase):
              ('planner', 'repository_bandwidth'): 20,
              **(options or {})})
 
-    def template(self, name):
-        return view.Key(view.TEMPLATES, self.contents[name])
+    def image(self, name):
+        return views.Key(views.IMAGES, self.contents[name])
 
     def patch_key(self, base_name, target_name):
-        return view.Key(view.PATCHES, self.patches[
+        return views.Key(views.PATCHES, self.patches[
             self.contents[base_name], self.contents[target_name]])
 
     def hold(self, **held):
@@ -93,7 +94,7 @@ class EmbeddedTestCase(base.TestCase):
             self.site.hosts[host.replace('_', '-')].filler.hold(
                 filling.FillPlan.received(number, [
                     (*key, n) for n, key in enumerate(objects)]))
-        self.site.wait(self.site.filled, 180, 'the caches to fill')
+        waiting.until(self.site.filled, 'the caches to fill')
 
     def deliver(self, host, name, output, mode=None):
         agent = self.site.hosts[host]
@@ -130,7 +131,7 @@ class ServeTest(EmbeddedTestCase):
                                   for name in self.images] * 10)
         plan = self.site.plan()
         self.assertTrue(plan.items)
-        self.site.wait(self.site.filled, 180, 'the caches to fill')
+        waiting.until(self.site.filled, 'the caches to fill')
         before = self.site.wan_bytes()
         for mode in building.MODES:
             for host in HOSTS:
@@ -139,11 +140,11 @@ class ServeTest(EmbeddedTestCase):
                     self.assertNotEqual('repository', request.way)
                     self.assertEqual(0, request.fallbacks)
         # A patch of some hundred bytes may be nearer at the repository than
-        # a whole template at a peer; what is more has been planned for.
+        # a whole image at a peer; what is more has been planned for.
         self.assertLess(self.site.wan_bytes() - before, 64 * 1024)
 
     def test_built_from_peers_in_both_modes(self):
-        self.hold(host_2=[self.template('system')],
+        self.hold(host_2=[self.image('system')],
                   host_3=[self.patch_key('system', 'java')])
         before = self.site.wan_bytes()
         for mode in building.MODES:
@@ -153,7 +154,7 @@ class ServeTest(EmbeddedTestCase):
         self.assertEqual(before, self.site.wan_bytes())
 
     def test_patch_over_the_wan_base_at_the_site(self):
-        self.hold(host_2=[self.template('system')])
+        self.hold(host_2=[self.image('system')])
         for mode in building.MODES:
             before = self.site.wan_bytes()
             request = self.get('host-1', 'java', mode)
@@ -172,11 +173,11 @@ class ServeTest(EmbeddedTestCase):
     def test_requests_reach_the_history(self):
         request = self.get('host-1', 'other')
         agent = self.site.hosts['host-1']
-        self.site.wait(lambda: not len(agent.requests), 180, 'the report')
+        waiting.until(lambda: not len(agent.requests), 'the report')
         self.assertEqual('repository', request.way)
 
     def test_a_restarted_host_has_what_it_had(self):
-        self.hold(host_1=[self.template('system'),
+        self.hold(host_1=[self.image('system'),
                           self.patch_key('system', 'java')])
         self.site.stop()
         self.site = self.new_site()
@@ -202,7 +203,7 @@ class ChainTest(EmbeddedTestCase):
     def test_built_through_what_nobody_has(self):
         self.assertNotIn((self.contents['first'], self.contents['third']),
                          self.patches)
-        self.hold(host_1=[self.template('first'),
+        self.hold(host_1=[self.image('first'),
                           self.patch_key('first', 'second'),
                           self.patch_key('second', 'third')])
         before = self.site.wan_bytes()
@@ -227,14 +228,14 @@ class CompressedTest(EmbeddedTestCase):
     def test_the_compressed_form_crosses_the_wan(self):
         content_id = self.contents['text']
         form = (self.directory / 'site' / 'repository' / 'objects'
-                / view.COMPRESSED / content_id)
-        self.site.wait(form.exists, 60, 'the compressed form')
+                / views.COMPRESSED / content_id)
+        waiting.until(form.exists, 'the compressed form')
         request = self.get('host-1', 'text')
         self.assertEqual('repository', request.way)
         self.assertEqual(form.stat().st_size, request.wan_bytes)
         received = self.site.hosts['host-1'].plane.stats()['received']
-        self.assertEqual(0, received[view.TEMPLATES])
-        self.assertEqual(request.wan_bytes, received[view.COMPRESSED])
+        self.assertEqual(0, received[views.IMAGES])
+        self.assertEqual(request.wan_bytes, received[views.COMPRESSED])
 
 
 class PlannedChainTest(EmbeddedTestCase):
@@ -267,8 +268,8 @@ class PlannedChainTest(EmbeddedTestCase):
                                   for name in self.images] * 10)
         plan = self.site.plan()
         kinds = sorted(item.kind for item in plan.items)
-        self.assertEqual([view.PATCHES] * 4 + [view.TEMPLATES], kinds)
-        self.site.wait(self.site.filled, 180, 'the caches to fill')
+        self.assertEqual([views.IMAGES] + [views.PATCHES] * 4, kinds)
+        waiting.until(self.site.filled, 'the caches to fill')
         before = self.site.wan_bytes()
         applied = {}
         for host in HOSTS:
@@ -297,8 +298,8 @@ class OneTransferTest(EmbeddedTestCase):
                 range(16)))
         data = 6 * MIB
         # Bytes are counted after they were sent.
-        self.site.wait(lambda: self.sent() - before >= data, 60,
-                       'the count of the bytes sent')
+        waiting.until(lambda: self.sent() - before >= data,
+                      'the count of the bytes sent')
         moved = self.sent() - before
         self.assertEqual(data, moved)
         self.assertEqual(data, sum(r.wan_bytes for r in requests))
@@ -306,20 +307,20 @@ class OneTransferTest(EmbeddedTestCase):
             self.assertNothingLeft(host)
 
     def sent(self):
-        return self.site.repository.plane.stats()['sent'][view.TEMPLATES]
+        return self.site.repository.plane.stats()['sent'][views.IMAGES]
 
 
 class ResumeTest(EmbeddedTestCase):
 
     # Slow enough that the site is stopped long before the image is there.
-    links = sites.LinkSpec(8, 8000, 8000)
+    links = sites.LinkSpec(2, 8000, 8000)
 
     def test_a_fill_that_was_cut_off_goes_on_where_it_was(self):
         agent = self.site.hosts['host-1']
-        key = self.template('system')
+        key = self.image('system')
         agent.filler.hold(filling.FillPlan.received(1, [(*key, 0)]))
-        self.site.wait(lambda: agent.plane.stats()['received'][
-            view.TEMPLATES] > 3 * MIB, 180, 'half of the image')
+        waiting.until(lambda: agent.plane.stats()['received'][
+            views.IMAGES] > 3 * MIB, 'half of the image')
         self.site.stop()
         sent = self.sent()
         self.assertNotIn(key, agent.held)
@@ -331,27 +332,27 @@ class ResumeTest(EmbeddedTestCase):
         # Until the repository is back the image counts as withdrawn, and so
         # as not missing.
         # A request that comes before the fill has ended shares its way.
-        self.site.wait(lambda: key in agent.held and not agent.filler._working,
-                       180, 'the fill')
+        waiting.until(lambda: key in agent.held and not agent.filler._working,
+                      'the fill')
         self.assertLess(self.sent(), 6 * MIB)
         self.assertLess(self.sent() + sent, 9 * MIB)
         self.assertEqual('local', self.get('host-1', 'system').way)
 
     def sent(self):
-        return self.site.repository.plane.stats()['sent'][view.TEMPLATES]
+        return self.site.repository.plane.stats()['sent'][views.IMAGES]
 
 
 class LossTest(EmbeddedTestCase):
 
     def test_a_lost_peer(self):
-        self.hold(host_2=[self.template('java')])
+        self.hold(host_2=[self.image('java')])
         self.site.hosts['host-2'].plane.close()
         request = self.get('host-1', 'java')
         self.assertEqual('repository', request.way)
         self.assertGreaterEqual(request.fallbacks, 1)
 
     def test_a_lost_peer_in_both_modes(self):
-        self.hold(host_2=[self.template('system')],
+        self.hold(host_2=[self.image('system')],
                   host_3=[self.patch_key('system', 'java')])
         self.site.hosts['host-2'].plane.close()
         for mode in building.MODES:
@@ -361,18 +362,18 @@ class LossTest(EmbeddedTestCase):
             self.assertGreaterEqual(request.fallbacks, 1)
 
     def test_damage_at_a_peer(self):
-        key = self.template('java')
+        key = self.image('java')
         self.hold(host_2=[key])
         family.damage(self.site.hosts['host-2'].held.path(key), 5 * MIB)
         peer = self.site.hosts['host-2']
         peer.filler.stop()
         request = self.get('host-1', 'java')
         self.assertEqual(('repository', 1), (request.way, request.fallbacks))
-        self.site.wait(lambda: key not in peer.held, 180,
-                       'the peer to drop what is damaged')
+        waiting.until(lambda: key not in peer.held,
+                      'the peer to drop what is damaged')
 
     def test_damage_here(self):
-        key = self.template('java')
+        key = self.image('java')
         self.hold(host_1=[key])
         held = self.site.hosts['host-1'].held
         family.damage(held.path(key), 5 * MIB)
@@ -383,11 +384,11 @@ class LossTest(EmbeddedTestCase):
         # The plan wants what the request brought.
         self.assertTrue(held.verify(key))
         self.assertEqual('local', self.get('host-1', 'java').way)
-        self.assertEqual([f'templates-{key.id}'],
+        self.assertEqual([f'images-{key.id}'],
                          os.listdir(held.root / holdings.QUARANTINE))
 
     def test_a_base_that_changed(self):
-        base_key = self.template('system')
+        base_key = self.image('system')
         self.hold(host_1=[base_key, self.patch_key('system', 'java')])
         held = self.site.hosts['host-1'].held
         self.site.hosts['host-1'].filler.stop()
@@ -408,7 +409,7 @@ class LossTest(EmbeddedTestCase):
 
     def assert_patch_is_useless(self, spoil):
         key = self.patch_key('system', 'java')
-        self.hold(host_1=[self.template('system'), key])
+        self.hold(host_1=[self.image('system'), key])
         held = self.site.hosts['host-1'].held
         self.site.hosts['host-1'].filler.stop()
         spoil(held.path(key))
@@ -425,7 +426,7 @@ class LossTest(EmbeddedTestCase):
 
     def test_a_useless_patch_at_the_repository(self):
         key = self.patch_key('system', 'java')
-        self.hold(host_1=[self.template('system')])
+        self.hold(host_1=[self.image('system')])
         family.damage(self.site.repository.held.path(key), 1000)
         for mode in building.MODES:
             request = self.get('host-1', 'java', mode)
@@ -435,18 +436,18 @@ class LossTest(EmbeddedTestCase):
 
     def test_a_repositorys_image_changed_before_its_patch_is_made(self):
         repository = self.site.repository.repository
-        path = self.site.repository.held.path(self.template('system'))
+        path = self.site.repository.held.path(self.image('system'))
         family.damage(path, MIB)
         error = self.assertRaises(
             exceptions.IntegrityError, repository.make_patch,
             self.contents['system'], self.contents['java'])
         self.assertIn(self.contents['system'], str(error))
-        self.assertNotIn(self.template('system'), self.site.repository.held)
+        self.assertNotIn(self.image('system'), self.site.repository.held)
         self.assertNothingLeft('host-1')
 
     def test_image_gone_from_the_repository(self):
         held = self.site.repository.held
-        held.path(self.template('other')).unlink()
+        held.path(self.image('other')).unlink()
         output = self.directory / 'out'
         error = self.assertRaises(
             exceptions.ObjectMissing, self.deliver, 'host-1',
@@ -510,11 +511,11 @@ class FullDiskTest(EmbeddedTestCase):
         self.get('host-1', 'java')
 
     def test_what_is_unwanted_makes_room(self):
-        self.hold(host_1=[self.template('system')])
+        self.hold(host_1=[self.image('system')])
         agent = self.site.hosts['host-1']
         agent.filler.hold(filling.FillPlan.received(9, []))
         self.get('host-1', 'java')
-        self.assertNotIn(self.template('system'), agent.held)
+        self.assertNotIn(self.image('system'), agent.held)
 
     def test_no_room_for_the_output(self):
         target = self.directory / 'target'

@@ -23,9 +23,10 @@ import fixtures
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 HOST = 'host-1'
 
@@ -71,7 +72,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
             'file_size': path.stat().st_size, 'os_hash_algo': 'sha512',
             'os_hash_value': sha512}, held.staging('recipe'))
         held.staging('content').unlink(missing_ok=True)
-        self.site.wait(lambda: self.known(f'{name}-packed'), 180, name)
+        waiting.until(lambda: self.known(f'{name}-packed'), name)
         return path.read_bytes()
 
     def known(self, image_id):
@@ -88,7 +89,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         return [file['image_id'] for file in self.client.status()['files']]
 
     def test_raw_through_base_and_patch_writes_nothing(self):
-        self.hold(host_1=[self.template('system'),
+        self.hold(host_1=[self.image('system'),
                           self.patch_key('system', 'java')])
         before = self.site.wan_bytes()
         self.assertEqual(self.data['java'], self.read('java',
@@ -103,10 +104,10 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         data = self.packed('java')
         self.assertRaises(exceptions.Conflict, self.read, 'java-packed',
                           site_only=True)
-        self.hold(host_2=[self.template('system')],
+        self.hold(host_2=[self.image('system')],
                   host_3=[self.patch_key('system', 'java')])
-        self.site.wait(lambda: self.known('java-packed')['file_at_site'], 180,
-                       'the recipe, which comes with the patch')
+        waiting.until(lambda: self.known('java-packed')['file_at_site'],
+                      'the recipe, which comes with the patch')
         before = self.site.wan_bytes()
         self.assertEqual(data, self.read('java-packed', site_only=True))
         self.assertEqual(data[1000:2000], self.read('java-packed', 1000,
@@ -116,7 +117,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
 
     def test_a_qcow2_file_is_sent_while_it_is_made(self):
         data = self.packed('java')
-        self.hold(host_1=[self.template('java')])
+        self.hold(host_1=[self.image('java')])
         reads = []
         open_recipe = image_tools.ImageTools.open_recipe
 
@@ -165,7 +166,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
 
     def test_a_file_that_turns_out_wrong_is_broken_off(self):
         data = self.packed('java')
-        key = self.template('java')
+        key = self.image('java')
         self.hold(host_1=[key])
         path = self.site.hosts[HOST].held.path(key)
         with open(path, 'r+b') as content:
@@ -179,8 +180,8 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         self.assertLess(len(received), len(data))
         self.assertEqual(data[:len(received)], received)
         # The content is out of service, and had from the repository.
-        self.site.wait(lambda: key not in self.site.hosts[HOST].held, 60,
-                       'the damaged content to be noticed')
+        waiting.until(lambda: key not in self.site.hosts[HOST].held,
+                      'the damaged content to be noticed')
         self.assertEqual(data, self.read('java-packed'))
 
     def test_a_file_given_serves_the_site(self):
@@ -218,18 +219,18 @@ class LocalTest(test_embedded.EmbeddedTestCase):
 
     def test_withdrawn_from_every_host(self):
         self.packed('java')
-        self.hold(host_1=[self.template('system'),
+        self.hold(host_1=[self.image('system'),
                           self.patch_key('system', 'java')],
-                  host_2=[self.template('java')])
+                  host_2=[self.image('java')])
         self.read('java-packed')
         keeper = self.site.repository.repository
         for name in ('java', 'java-packed'):
             keeper.put(dataclasses.replace(keeper.find(name),
-                                           status=view.DELETED))
-        keys = [self.template('java'), self.patch_key('system', 'java')]
-        self.site.wait(lambda: not any(
+                                           status=views.DELETED))
+        keys = [self.image('java'), self.patch_key('system', 'java')]
+        waiting.until(lambda: not any(
             key in agent.held for agent in self.site.agents()
-            for key in keys), 180, 'the hosts to obey')
+            for key in keys), 'the hosts to obey')
         for name in ('java', 'java-packed'):
             self.assertRaises(exceptions.NotFound, self.read, name)
             self.assertRaises(exceptions.NotFound, self.get, 'host-2', 'java')
@@ -238,16 +239,16 @@ class LocalTest(test_embedded.EmbeddedTestCase):
             self.assertEqual([], list(agent.held.root.glob(
                 f'*/*{self.contents["java"]}*')))
         # What it was made from stays.
-        self.assertIn(self.template('system'), self.site.hosts[HOST].held)
+        self.assertIn(self.image('system'), self.site.hosts[HOST].held)
 
     def test_deactivated_and_back(self):
         keeper = self.site.repository.repository
-        self.hold(host_1=[self.template('java')])
+        self.hold(host_1=[self.image('java')])
         record = keeper.find('java')
-        keeper.put(dataclasses.replace(record, status=view.DEACTIVATED))
-        self.site.wait(lambda: self.template('java') not in
-                       self.site.hosts[HOST].held, 180, 'the host to obey')
+        keeper.put(dataclasses.replace(record, status=views.DEACTIVATED))
+        waiting.until(lambda: self.image('java') not in
+                      self.site.hosts[HOST].held, 'the host to obey')
         self.assertRaises(exceptions.NotFound, self.read, 'java')
         keeper.put(record)
-        self.site.wait(lambda: self.known('java'), 180, 'its return')
+        waiting.until(lambda: self.known('java'), 'its return')
         self.assertEqual(self.data['java'], self.read('java'))

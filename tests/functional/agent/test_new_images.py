@@ -23,9 +23,10 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 HOST = 'host-1'
 IMAGE = 'uploaded'
@@ -131,7 +132,7 @@ class NewImagesTest(test_embedded.EmbeddedTestCase):
         self.assertEqual(hashlib.sha256(CONTENT).hexdigest(),
                          family.sha256(self.output))
         held = self.site.repository.held
-        form = view.Key(view.COMPRESSED, found['content_id'])
+        form = views.Key(views.COMPRESSED, found['content_id'])
         least = held.path(form).stat().st_size
         self.assertLess(least, len(CONTENT) * 2 / 3)
         self.assertLess(self.site.wan_bytes() - before, 1.1 * least)
@@ -141,15 +142,15 @@ class NewImagesTest(test_embedded.EmbeddedTestCase):
         self.assertEqual({'found': 1, 'declined': 0, 'failed': 0},
                          self.asked())
         self.go_on.set()
-        self.site.wait(lambda: self.registered('host-3'), SECONDS,
-                       'the image to be registered')
+        waiting.until(lambda: self.registered('host-3'),
+                      'the image to be registered')
         agent = self.site.hosts[HOST]
-        self.site.wait(lambda: not len(agent.requests), SECONDS, 'the report')
+        waiting.until(lambda: not len(agent.requests), 'the report')
 
     def registered(self, host):
         """Return whether a host's site map has the image with its recipe."""
         found = self.site.hosts[host].site_map.current()
-        return found.has(IMAGE) and found.template(IMAGE).form_id
+        return found.has(IMAGE) and found.image(IMAGE).form_id
 
     def test_an_image_that_cannot_be_added_is_served_no_longer(self):
         def refuse(*_arguments):
@@ -160,9 +161,9 @@ class NewImagesTest(test_embedded.EmbeddedTestCase):
         found = self.client.new_image(IMAGE, self.upload())
         self.go_on.set()
         repository = self.site.repository
-        self.site.wait(lambda: IMAGE in repository.ingest.refused, SECONDS,
-                       'the image to be refused')
-        self.assertNotIn(view.Key(view.TEMPLATES, found['content_id']),
+        waiting.until(lambda: IMAGE in repository.ingest.refused,
+                      'the image to be refused')
+        self.assertNotIn(views.Key(views.IMAGES, found['content_id']),
                          repository.held)
         self.assertRaises(exceptions.DiffCacheError, self.client.content,
                           IMAGE, str(self.output))
@@ -185,9 +186,9 @@ class NewImagesTest(test_embedded.EmbeddedTestCase):
         self.service.file = None
         objects = shutil.copytree(state, self.directory / 'crashed')
         self.go_on.set()
-        self.site.wait(lambda: repository.repository.find(IMAGE) is not None
-                       or IMAGE in repository.ingest.refused, SECONDS,
-                       'the image')
+        waiting.until(lambda: repository.repository.find(IMAGE) is not None
+                      or IMAGE in repository.ingest.refused,
+                      'the image')
         self.site.stop()
         shutil.rmtree(state)
         objects.rename(state)
@@ -195,7 +196,7 @@ class NewImagesTest(test_embedded.EmbeddedTestCase):
         self.site.start()
         self.addCleanup(self.site.stop)
         held = self.site.repository.held
-        self.site.wait(lambda: not list(
-            (state / 'unregistered').iterdir()), SECONDS, 'the clean-up')
-        self.assertNotIn(view.Key(view.TEMPLATES, found['content_id']), held)
-        self.assertIn(self.template('other'), held)
+        waiting.until(lambda: not list(
+            (state / 'unregistered').iterdir()), 'the clean-up')
+        self.assertNotIn(views.Key(views.IMAGES, found['content_id']), held)
+        self.assertIn(self.image('other'), held)

@@ -12,11 +12,11 @@
 """Patches that a repository creates once a host needs them."""
 
 from diffcache_openstack.agent.repository import catalogue
-from diffcache_openstack.agent import service
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
+from testing import closed_windows
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
 
@@ -31,14 +31,14 @@ class OnRequestTestCase(test_embedded.EmbeddedTestCase):
     on_demand = 20
 
     def setUp(self):
-        self.patch(service, '_may_make_patches', lambda *_options: False)
         super().setUp()
         self.assertEqual({}, self.patches)
-        self.hold(host_2=[self.template('system')])
+        self.hold(host_2=[self.image('system')])
 
     def new_site(self, options=None):
         return super().new_site({
             ('planner', 'repository_bandwidth'): 0.1,
+            ('repository', 'windows'): [closed_windows.window()],
             ('repository', 'patches_on_demand'): self.on_demand,
             **(options or {})})
 
@@ -82,7 +82,7 @@ class PatchesOnRequestTest(OnRequestTestCase):
             created = create(repository, *pair)
             patch = repository.find_patch(*pair)
             family.damage(self.site.repository.held.path(
-                view.Key(view.PATCHES, patch.id)), patch.size // 2)
+                views.Key(views.PATCHES, patch.id)), patch.size // 2)
             return created
 
         self.patch(catalogue.Repository, 'create', create_damaged)
@@ -92,7 +92,7 @@ class PatchesOnRequestTest(OnRequestTestCase):
 
     def test_a_host_that_asks_for_thousands(self):
         agent = self.site.hosts['host-3']
-        ctxt = context.RequestContext.for_service('test')
+        ctxt = contexts.RequestContext.for_service('test')
 
         def ask(target, *bases):
             return agent._clients.agents.create_patch(
@@ -117,7 +117,7 @@ class PatchesOnRequestTest(OnRequestTestCase):
         agent = self.site.hosts['host-3']
         self.assertRaises(
             exceptions.InvalidInput, agent._clients.agents.create_patch,
-            context.RequestContext.for_service('test'), 'host-1',
+            contexts.RequestContext.for_service('test'), 'host-1',
             agent_api.PatchWanted(
                 self.contents['database'], [self.contents['system']], 60.0,
                 0.02, 60.0))

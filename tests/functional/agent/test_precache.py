@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
@@ -25,6 +25,7 @@ from diffcache_openstack.objects import precache
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_control_api
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 HOST = 'host-1'
 RATE = 2_000_000
@@ -50,7 +51,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
         self.control = conductor_control_api.ControlAPI(bus, conf)
         self.database = engine.Database(conf)
         self.addCleanup(self.database.close)
-        self.context = context.RequestContext.for_service('test')
+        self.context = contexts.RequestContext.for_service('test')
 
     def create(self, *images, **values):
         job = objects.PrecacheJob(
@@ -64,7 +65,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
                                   listing.Page(100)).entries
 
     def received(self):
-        return self.site.hosts[HOST].plane.stats()['received']['templates']
+        return self.site.hosts[HOST].plane.stats()['received']['images']
 
     def watch(self, job_id):
         """Bytes between two times, and targets seen, until it is ready."""
@@ -80,7 +81,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
             return self.database.look(db.get_job, EVERYBODY, job_id)[
                 'state'] == precache.READY
 
-        self.site.wait(is_ready, 240, 'the job to be ready')
+        waiting.until(is_ready, 'the job to be ready')
         return samples, seen
 
     def assertNeverFaster(self, samples, rate):
@@ -107,7 +108,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
     def test_another_rate_holds_from_then_on(self):
         # With this rate alone the image would take seven minutes.
         job_id = self.create('system', rate=20_000)
-        self.site.wait(lambda: self.received() > 0, 180, 'the first bytes')
+        waiting.until(lambda: self.received() > 0, 'the first bytes')
         self.control.update_precache_job(self.context, job_id, 1,
                                          {'rate': None})
         self.watch(job_id)
@@ -116,12 +117,12 @@ class TestRate(test_embedded.EmbeddedTestCase):
 
     def test_what_the_source_lost_is_told(self):
         repository = self.site.repository.held
-        key = self.template('other')
+        key = self.image('other')
         repository.path(key).unlink()
         job_id = self.create('other')
-        self.site.wait(lambda: any(
+        waiting.until(lambda: any(
             target['state'] == precache.FAILED
-            for target in self.targets(job_id)), 180, 'the failure')
+            for target in self.targets(job_id)), 'the failure')
         [target] = self.targets(job_id)
         self.assertGreaterEqual(target['attempts'], 3)
         self.assertIn(key.id, target['message'])

@@ -26,16 +26,16 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
 from tests.functional.fixtures import rabbitmq
+from tests import waiting
 
 MIB = family.MIB
 HOSTS = ('host-1', 'host-2', 'host-3')
 REPOSITORY = 'hub'
-SECONDS = 240
 
 
 class Site(deployment.Deployment):
@@ -84,24 +84,13 @@ class Site(deployment.Deployment):
 
     def wait(self, ready):
         """Wait until something is so; what does not answer is not so."""
-        deadline = time.monotonic() + SECONDS
-        while not self._is(ready):
-            if time.monotonic() > deadline:
-                raise AssertionError('waited in vain:\n' + '\n'.join(
-                    process.printed() for process
-                    in self.processes.values()))
-            time.sleep(0.05)
-
-    def _is(self, ready):
-        try:
-            return ready()
-        except exceptions.ServiceUnavailable:
-            return False
+        waiting.until(ready, 'the site', exceptions.ServiceUnavailable,
+                      seen=self.printed)
 
     def status(self, host):
         return self.agents.status(self.context, host)
 
-    def sent(self, host, kind=view.TEMPLATES):
+    def sent(self, host, kind=views.IMAGES):
         """Bytes that a host's data plane has sent."""
         return self.status(host)['data_plane']['sent'][kind]
 
@@ -111,7 +100,7 @@ class Site(deployment.Deployment):
             self.context, REPOSITORY, str(path), name, name).content_id
             for name, path in images.items()}
         self.wait(lambda: all(
-            self.status(name)['templates'] == len(contents)
+            self.status(name)['images'] == len(contents)
             for name in HOSTS))
         return contents
 
@@ -131,13 +120,8 @@ class Site(deployment.Deployment):
 
         It refuses a request that was signed before it started.
         """
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return self.get(host, name, output)
-            except exceptions.ServiceUnavailable:
-                if time.monotonic() > deadline:
-                    raise
+        return waiting.until(lambda: self.get(host, name, output), name,
+                             exceptions.ServiceUnavailable)
 
 
 class ProcessesTest(base.TestCase):
@@ -155,8 +139,8 @@ class ProcessesTest(base.TestCase):
     def new_site(self):
         return Site(self.rates)
 
-    def template(self, name):
-        return view.Key(view.TEMPLATES, self.contents[name])
+    def image(self, name):
+        return views.Key(views.IMAGES, self.contents[name])
 
     def ask(self, host, name, output):
         """Ask for an image, and do not wait.
@@ -184,23 +168,24 @@ class ProcessesTest(base.TestCase):
 
 class PeerTest(ProcessesTest):
 
-    rates = {'host-1': '1MB'}
+    # Much longer than a test takes to notice that an image is on its way.
+    rates = {'host-1': '250kB'}
 
     def test_a_peer_killed_while_it_serves(self):
         self.contents = self.site.register({'java': self.images['java']})
-        self.site.hold('host-1', self.template('java'))
+        self.site.hold('host-1', self.image('java'))
         output = self.directory / 'out'
         pending = self.ask('host-2', 'java', output)
-        self.site.wait(lambda: self.site.sent('host-1') > 2 * MIB)
+        self.site.wait(lambda: self.site.sent('host-1') > MIB)
         self.assertFalse(output.exists())
         self.site.processes['host-1'].stop(signal.SIGKILL)
         self.assertFalse(pending.done())
-        request = pending.result(SECONDS)
+        request = pending.result(waiting.SECONDS)
         self.assertServed('java', output)
         self.assertEqual('repository', request.way)
         self.assertEqual(1, request.fallbacks)
         # What the peer had sent is kept: the repository sent the rest.
-        self.assertLess(request.wan_bytes, 9 * MIB)
+        self.assertLess(request.wan_bytes, 10 * MIB)
 
 
 class OpenSite(Site):
@@ -221,11 +206,11 @@ class ModesTest(ProcessesTest):
 
     def test_other_users_read_what_is_delivered_and_nothing_else(self):
         self.contents = self.site.register({'java': self.images['java']})
-        self.site.hold('host-1', self.template('java'))
+        self.site.hold('host-1', self.image('java'))
         output = self.site.directory / 'host-1-instances' / 'out'
         socket = self.site.directory / 'host-1' / 'agent.sock'
         local_client.LocalClient(str(socket)).content(
-            'java', str(output), stall_timeout=SECONDS)
+            'java', str(output), stall_timeout=waiting.SECONDS)
         self.assertServed('java', output)
         self.assertEqual(0o644, stat.S_IMODE(output.stat().st_mode))
         for host in (REPOSITORY, 'host-1'):
@@ -238,9 +223,10 @@ class ModesTest(ProcessesTest):
                                   if path.stat().st_mode & 0o077])
 
 
-class WanTest(ProcessesTest):
+class HolderTest(ProcessesTest):
 
-    rates = {REPOSITORY: '2MB'}
+    # Much longer than a test takes to notice that an image is on its way.
+    rates = {REPOSITORY: '400kB'}
 
     def test_a_holder_killed_while_it_crosses_the_wan(self):
         self.contents = self.site.register({'java': self.images['java']})
@@ -248,14 +234,19 @@ class WanTest(ProcessesTest):
         self.ask('host-1', 'java', outputs[0])
         self.site.wait(
             lambda: self.site.status('host-1')['data_plane']['received'][
-                view.TEMPLATES] > MIB)
+                views.IMAGES] > MIB)
         second = self.ask('host-2', 'java', outputs[1])
         self.site.wait(lambda: self.site.sent('host-1') > MIB)
         self.site.processes['host-1'].stop(signal.SIGKILL)
-        request = second.result(SECONDS)
+        request = second.result(waiting.SECONDS)
         self.assertServed('java', outputs[1])
         self.assertGreater(request.wan_bytes, 0)
         self.assertFalse(outputs[0].exists())
+
+
+class WanTest(ProcessesTest):
+
+    rates = {REPOSITORY: '2MB'}
 
     def test_sixteen_requests_cross_the_wan_once(self):
         self.contents = self.site.register({'other': self.images['other']})
@@ -263,7 +254,7 @@ class WanTest(ProcessesTest):
         outputs = [self.directory / f'out-{n}' for n in range(16)]
         answers = [self.ask(HOSTS[n % 3], 'other', outputs[n])
                    for n in range(16)]
-        requests = [answer.result(SECONDS) for answer in answers]
+        requests = [answer.result(waiting.SECONDS) for answer in answers]
         for output in outputs:
             self.assertServed('other', output)
         # Bytes are counted after they were sent.
@@ -277,6 +268,8 @@ class KillTest(ProcessesTest):
     """host-2 is killed with SIGKILL again and again."""
 
     KILLS = 4
+    # What waits for a process that gets no processor is little.
+    rates = {REPOSITORY: '1MB'}
 
     def kill(self):
         self.site.processes['host-2'].stop(signal.SIGKILL)
@@ -284,7 +277,7 @@ class KillTest(ProcessesTest):
 
     def test_a_fill_goes_on_where_it_was(self):
         self.contents = self.site.register({'java': self.images['java']})
-        key = self.template('java')
+        key = self.image('java')
         before = self.site.sent(REPOSITORY)
         self.site.agents.hold(self.site.context, 'host-2', 1, [(*key, 0)])
         for number in range(1, self.KILLS):
@@ -303,7 +296,7 @@ class KillTest(ProcessesTest):
 
     def test_outputs_are_whole_or_not_there(self):
         self.contents = self.site.register({'java': self.images['java']})
-        self.site.hold('host-2', self.template('java'))
+        self.site.hold('host-2', self.image('java'))
         # On another filesystem than the agent's: outputs are copied there.
         folder = pathlib.Path(self.useFixture(
             fixtures.TempDir(rootdir='/dev/shm')).path)
@@ -325,13 +318,13 @@ class ConductorTest(ProcessesTest):
 
     def test_served_without_a_conductor_and_reported_later(self):
         self.contents = self.site.register({'java': self.images['java']})
-        self.site.hold('host-1', self.template('java'))
+        self.site.hold('host-1', self.image('java'))
         self.site.processes['conductor'].stop(signal.SIGKILL)
         # Even an agent that starts now works, from the map it kept.
         self.site.processes['host-2'].stop(signal.SIGKILL)
         self.site.start_agent('host-2')
         output = self.directory / 'out'
-        self.site.wait(lambda: self.site.status('host-2')['templates'])
+        self.site.wait(lambda: self.site.status('host-2')['images'])
         request = self.site.get('host-2', 'java', output)
         self.assertServed('java', output)
         self.assertEqual('peer', request.way)

@@ -19,10 +19,11 @@ from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.sites import networks
-from diffcache_openstack.embedded import site as sites
-from diffcache_openstack.sites import view
+from diffcache_openstack.embedded import sites
+from diffcache_openstack.sites import views
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
+from tests import waiting
 
 LEAF = 65536
 SECOND = 'repository-2'
@@ -56,10 +57,10 @@ class RepositoriesTest(test_embedded.EmbeddedTestCase):
         for name, path in self.images.items():
             self.second.repository.register(path, name, name)
         host = self.site.hosts['host-1']
-        keys = {view.Key(view.TEMPLATES, content)
+        keys = {views.Key(views.IMAGES, content)
                 for content in self.contents.values()}
-        self.site.wait(lambda: host.site_map.current().holdings(SECOND)
-                       >= keys, 60, 'the holdings of both repositories')
+        waiting.until(lambda: host.site_map.current().holdings(SECOND)
+                      >= keys, 'the holdings of both repositories')
 
     def new_site(self, options=None):
         site = self.directory / 'site'
@@ -92,12 +93,13 @@ class RepositoriesTest(test_embedded.EmbeddedTestCase):
 
     def test_one_that_is_killed_in_the_middle_of_a_transfer(self):
         record = self.first.repository.find('java')
-        self.first.plane.set_rate(4 * family.MIB)
+        # Much longer than the test takes to notice that it is on its way.
+        self.first.plane.set_rate(family.MIB / 4)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             running = pool.submit(self.get, 'host-1', 'java')
-            self.site.wait(
-                lambda: self.received() > record.data_size // 3, 60,
-                'a third of the image')
+            waiting.until(
+                lambda: self.received() > 8 * LEAF,
+                'a part of the image')
             self.first.plane.close()
             request = running.result(120)
         self.assertEqual(('repository', 1), (request.way, request.fallbacks))
@@ -109,7 +111,7 @@ class RepositoriesTest(test_embedded.EmbeddedTestCase):
 
     def received(self):
         stats = self.site.hosts['host-1'].plane.stats()
-        return stats['received'][view.TEMPLATES]
+        return stats['received'][views.IMAGES]
 
     def test_one_that_drops_packets_costs_one_timeout(self):
         with self.black_hole(self.first):
@@ -119,8 +121,8 @@ class RepositoriesTest(test_embedded.EmbeddedTestCase):
         self.assertEqual({'repository'}, {each.way for each in requests})
         self.assertEqual((0, 1), (found['transfers'], found['failures']))
         self.assertIn('cannot connect', found['reason'])
-        self.site.wait(lambda: self.reported_dead(sites.REPOSITORY), 60,
-                       'the report of the dead repository')
+        waiting.until(lambda: self.reported_dead(sites.REPOSITORY),
+                      'the report of the dead repository')
 
     def reported_dead(self, name):
         """Whether the conductor knows that a host gets no answer."""

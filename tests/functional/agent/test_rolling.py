@@ -16,12 +16,10 @@ that it runs only if ``DIFFCACHE_ROLLING`` is set, as "tools/test release" sets
 it.
 """
 
-import contextlib
 import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -41,10 +39,12 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import migration
 from diffcache_openstack.nova import sources
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
+from testing import server
 from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
+from tests import waiting
 
 CHECKOUT = pathlib.Path(base.__file__).parents[1]
 NEXT = '1.999.0'
@@ -52,7 +52,6 @@ HOSTS = ('host-1', 'host-2')
 # While one is replaced, hosts read from the other.
 REPOSITORIES = ('hub-1', 'hub-2')
 CONDUCTORS = ('conductor-1', 'conductor-2')
-SECONDS = 240
 # What hosts hold; all else comes from the other host or the repository.
 HELD = {'host-1': 'java', 'host-2': 'other'}
 
@@ -78,11 +77,12 @@ def build(version: str, directory: pathlib.Path) -> Release:
     shutil.copy(CHECKOUT / module, tree / module)
     venv.create(environment)
     programs = environment / 'bin'
-    wheel = subprocess.run(
-        [sys.executable, tree / 'tools/lib/editable.py', tree, directory],
+    wheels = [subprocess.run(
+        [sys.executable, tree / 'tools/lib/editable.py', project, directory],
         check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        for project in (tree, tree / 'plugins')]
     subprocess.run(['uv', 'pip', 'install', '--quiet', '--no-deps', '--python',
-                    programs / 'python', wheel], check=True)
+                    programs / 'python', *wheels], check=True)
     [packages] = environment.glob('lib/python3*/site-packages')
     # What it depends on is what the tests have.
     (packages / 'zz-dependencies.pth').write_text(
@@ -105,13 +105,6 @@ class Served(typing.NamedTuple):
     failed: bool
 
 
-def free_ports(count):
-    """Numbers of ports on which nothing listens."""
-    with contextlib.ExitStack() as stack:
-        return [stack.enter_context(socket.create_server(('127.0.0.1', 0))
-                                    ).getsockname()[1] for _ in range(count)]
-
-
 class Site(deployment.Deployment):
     """Conductors, repositories and hosts, two of each, of any release."""
 
@@ -132,7 +125,8 @@ class Site(deployment.Deployment):
         self.agents = agent_api.AgentAPI(self.bus, self.conf)
         self.processes = {}
         # As in a deployment, they stay the same over restarts.
-        self.ports = dict(zip((*REPOSITORIES, *HOSTS), free_ports(4)))
+        self.ports = {name: server.free_port()
+                      for name in (*REPOSITORIES, *HOSTS)}
         for name in (*CONDUCTORS, *REPOSITORIES, *HOSTS):
             self.launch(name, self._release)
         self.wait(self.is_whole)
@@ -179,19 +173,8 @@ class Site(deployment.Deployment):
 
     def wait(self, ready):
         """Wait until something is so; what does not answer is not so."""
-        deadline = time.monotonic() + SECONDS
-        while not self._is(ready):
-            if time.monotonic() > deadline:
-                raise AssertionError('waited in vain:\n' + '\n'.join(
-                    process.printed()[-3000:] for process
-                    in self.processes.values()))
-            time.sleep(0.2)
-
-    def _is(self, ready):
-        try:
-            return ready()
-        except exceptions.ServiceUnavailable:
-            return False
+        waiting.until(ready, 'the site', exceptions.ServiceUnavailable,
+                      seen=self.printed)
 
 
 class Load:
@@ -215,7 +198,7 @@ class Load:
     def __exit__(self, *_error):
         self._ended.set()
         for thread in self._threads:
-            thread.join(SECONDS)
+            thread.join(waiting.SECONDS)
 
     def _run(self, host):
         source = sources.Source(
@@ -268,19 +251,19 @@ class RollingTest(base.TestCase):
             self.site.context, repository, str(path), name, name).content_id
             for repository in REPOSITORIES for name, path in images.items()}
         self.site.wait(lambda: all(
-            [view.TEMPLATES, content] in self.site.status(host)['hosts'][each]
+            [views.IMAGES, content] in self.site.status(host)['hosts'][each]
             for host in HOSTS for each in REPOSITORIES
             for content in self.contents.values()))
         self.sha256 = {name: family.sha256(path)
                        for name, path in images.items()}
         self.hold(1)
         self.site.wait(lambda: all(
-            self.site.status(name)['templates'] == len(images)
+            self.site.status(name)['images'] == len(images)
             for name in HOSTS))
 
     def hold(self, generation):
         """Have hosts hold images, and the other hosts know of it."""
-        wanted = {host: [view.TEMPLATES, self.contents[name]]
+        wanted = {host: [views.IMAGES, self.contents[name]]
                   for host, name in HELD.items()}
         for host, key in wanted.items():
             self.site.agents.hold(self.site.context, host, generation,

@@ -32,7 +32,6 @@ class Site(deployment.Deployment):
     """A conductor and a repository that creates patches."""
 
     wait = test_processes.Site.wait
-    _is = test_processes.Site._is
 
     def _setUp(self):
         super()._setUp()
@@ -45,7 +44,7 @@ class Site(deployment.Deployment):
     def start_repository(self):
         self.repository = self.processes['hub'] = self.start(
             'diffcache-agent', 'hub',
-            DEFAULT={'graceful_shutdown_timeout': 20},
+            DEFAULT={'graceful_shutdown_timeout': 120},
             agent={'host': 'hub', 'site': 'edge', 'role': 'repository',
                    'state_dir': self.directory / 'hub',
                    'heartbeat_interval': 1},

@@ -14,7 +14,7 @@
 import socket
 import urllib.parse
 
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import certificates
 from tests.functional.agent import family
 from tests.functional.agent import test_processes
@@ -53,7 +53,7 @@ class TlsTest(test_processes.ProcessesTest):
     def test_images_cross_wan_and_site_encrypted(self):
         self.contents = self.site.register({'java': self.images['java']})
         self.assertEqual('repository', self.serve('host-1', 'java'))
-        self.site.hold('host-2', self.template('java'))
+        self.site.hold('host-2', self.image('java'))
         self.assertNotEqual('repository', self.serve('host-3', 'java'))
         for host in (test_processes.REPOSITORY, *test_processes.HOSTS):
             status = self.site.status(host)
@@ -68,8 +68,8 @@ class TlsTest(test_processes.ProcessesTest):
     def test_a_certificate_of_somebody_else_and_its_replacement(self):
         self.contents = self.site.register({
             name: self.images[name] for name in ('java', 'other')})
-        self.site.hold('host-1', view.Key(
-            view.TEMPLATES, self.contents['java']))
+        self.site.hold('host-1', views.Key(
+            views.IMAGES, self.contents['java']))
         stranger = certificates.Authority(self.site.directory / 'stranger')
         wrong = stranger.issue('wrong')
         self._replace(self.site.issued['host-1'], wrong)

@@ -23,10 +23,11 @@ from werkzeug import test as http
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.api import app
 from diffcache_openstack.common.telemetry import tracing
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from testing import spans as taken
 from testing import tokens
 from tests.functional.agent import test_processes
+from tests import waiting
 
 KEY = 'a-key-of-tests'
 HOST, PEER, REPOSITORY = 'host-2', 'host-1', test_processes.REPOSITORY
@@ -62,7 +63,7 @@ class TracesTest(test_processes.ProcessesTest):
     def collector(self):
         return taken.Collector(
             oslo_messaging.get_notification_transport(self.site.conf),
-            test_processes.SECONDS)
+            waiting.SECONDS)
 
     def continued(self):
         """Have this thread work for the trace."""
@@ -81,17 +82,17 @@ class TracesTest(test_processes.ProcessesTest):
     def test_a_boot_from_a_peer_and_the_repository(self):
         self.contents = self.site.register(
             {name: self.images[name] for name in ('system', 'java')})
-        self.site.hold(PEER, self.template('system'))
-        patch = view.Key(view.PATCHES, self.patch_to('java'))
+        self.site.hold(PEER, self.image('system'))
+        patch = views.Key(views.PATCHES, self.patch_to('java'))
         output = self.directory / 'out'
         socket = self.site.directory / HOST / 'agent.sock'
         with self.collector() as collector:
             with self.continued():
                 request = local_client.LocalClient(str(socket)).content(
-                    'java', str(output), stall_timeout=test_processes.SECONDS)
+                    'java', str(output), stall_timeout=waiting.SECONDS)
             self.assertEqual('build', request['way'])
             self.assertServed('java', output)
-            base = self.template('system')
+            base = self.image('system')
             spans = collector.wait_for(
                 taken.Want('wsgi', HOST, '/v1/images/java/content'),
                 taken.Want('serve', PEER, str(base)),
@@ -109,7 +110,7 @@ class TracesTest(test_processes.ProcessesTest):
         for name in ('decision', 'lookup'):
             self.assertEqual(['wsgi', 'delivery', name],
                              path_to(name, HOST, 'java' if name == 'decision'
-                                     else str(self.template('java'))))
+                                     else str(self.image('java'))))
         self.assertEqual(['wsgi', 'delivery', 'patch', 'fetch', 'serve'],
                          path_to('serve', PEER, str(base)))
         # The repository sends the patch, which is brought here first.

@@ -16,6 +16,7 @@ import uuid
 
 import sqlalchemy as sa
 
+from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import models
 from diffcache_openstack import objects
 from tests.functional.agent import servers
@@ -33,6 +34,11 @@ class TestPolicies(servers.ServersTestCase):
         """Whether nothing is being saved or deleted."""
         return {each['state'] for each in self.listed()} == {'available'}
 
+    def round_of_upkeep(self):
+        """What differs from one round of the conductor's to the next."""
+        return self.site.database.read(
+            lambda session: session.get(models.Lease, upkeep.LEASE).expires_at)
+
     def test_saved_on_a_schedule_and_dropped_as_the_policy_says(self):
         self.power_on()
         policy_id = self.set_policy(every=2, keep_last=2)
@@ -48,6 +54,9 @@ class TestPolicies(servers.ServersTestCase):
 
         self.site.wait(looked)
         self.site.versions.unset_policy(self.site.context, policy_id)
+        # One that had read the policy is over when another has begun.
+        before = self.round_of_upkeep()
+        self.site.wait(lambda: self.round_of_upkeep() != before)
         self.site.wait(self.at_rest)
         # One may have been begun since the last look.
         looked()

@@ -71,7 +71,7 @@ class TestRaw(RawTestCase):
         self.write_both(1, '2M')
         moment = self.both()
         version_id = self.begin(rate=RATE)
-        self.site.wait(self.is_copied)
+        self.site.wait(lambda: self.is_copied() or self.ended(version_id))
         # What it writes while it is read is of the next version.
         self.write_both(2, '6M')
         first = self.saved(version_id)

@@ -133,7 +133,7 @@ class TestServers(servers.ServersTestCase):
             ('Gold', PROJECT, 'private', 'active', 'qcow2', 'an-image'),
             tuple(image[name] for name in (
                 'name', 'owner', 'visibility', 'status', 'disk_format',
-                'diffcache_base_template')))
+                'diffcache_base_image')))
         self.disk = self.write_file('image', self.site.cloud.files[image_id])
         self.assertEqual(expected, self.content())
         # It is there, so it is not made again.

@@ -18,15 +18,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 from diffcache_openstack.blocks.codecs import registry
 from tests import base
+from tests import waiting
 
 _TOOLBOX = 'import sys; from diffcache_openstack.cmd.toolbox import app; ' \
            'sys.exit(app.main())'
 _TIB = 1 << 40
-_PATIENCE_S = 120
 
 #: Closes a file that has no name, and says that its bytes did not arrive.
 _SHIM = '''
@@ -79,11 +78,8 @@ class OutputTest(base.TestCase):
         process = self.start(
             'patch', 'create', self.path('base'), self.path('target'),
             self.path('patch'), '--codec', 'block', '--level', '19')
-        end = time.monotonic() + _PATIENCE_S
-        while not self.has_output(process.pid):
-            self.assertIsNone(process.poll())
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        waiting.until_started(
+            process, lambda: self.has_output(process.pid), 'the toolbox')
         return process
 
     def has_output(self, pid: int) -> bool:
@@ -110,7 +106,7 @@ class OutputTest(base.TestCase):
     def test_an_interrupted_patch_leaves_nothing(self):
         process = self.start_writing()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=_PATIENCE_S)
+        process.communicate(timeout=waiting.SECONDS)
         self.assertEqual(130, process.returncode)
         self.assert_nothing_left()
 
@@ -119,7 +115,7 @@ class OutputTest(base.TestCase):
             self.skipTest('needs a filesystem with nameless files (O_TMPFILE)')
         process = self.start_writing()
         process.kill()
-        process.communicate(timeout=_PATIENCE_S)
+        process.communicate(timeout=waiting.SECONDS)
         self.assert_nothing_left()
 
     def test_an_error_of_close_is_an_error(self):
@@ -137,7 +133,7 @@ class OutputTest(base.TestCase):
             'patch', 'create', self.path('base'), self.path('target'),
             self.path('patch'), '--codec', 'block', '--level', '1',
             LD_PRELOAD=str(shim))
-        _, error = process.communicate(timeout=_PATIENCE_S)
+        _, error = process.communicate(timeout=waiting.SECONDS)
         self.assertEqual(1, process.returncode)
         self.assertIn('Input/output error', error)
         self.assertIn(self.path('patch'), error)

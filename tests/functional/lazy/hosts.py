@@ -11,12 +11,13 @@
 #    under the License.
 """A host of a site, for tests without agents and conductors."""
 
+import contextlib
 import os
 import pathlib
 import signal
 
 from diffcache_openstack.agent.lazy import diffcached
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 
 
 class Host:
@@ -43,12 +44,12 @@ class Host:
             'homes': {'own': own or self.name, 'hosts': [
                 {'name': name, 'url': url} for name, url in homes]},
             'wait': 60, 'prefetch': False, **more})
-        self.plane.attach(view.Key(view.TEMPLATES, test.image),
+        self.plane.attach(views.Key(views.IMAGES, test.image),
                           pathlib.Path(status['data_path']).parent)
         self.path = status['path']
 
     def status(self):
-        return self.daemon.images()[0]
+        return self.test.answered(self.daemon)
 
     def read(self, offset=0, length=None):
         # The kernel reads nothing ahead.
@@ -69,5 +70,7 @@ class Host:
         status = self.status()
         self.process.kill()
         for each in (status['pid'], status['worker_pid']):
-            os.kill(each, signal.SIGKILL)
+            # A worker ends by itself when its keeper has.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         self.plane.close()

@@ -17,10 +17,10 @@ import os
 import random
 import subprocess
 import sys
-import time
 
 from tests.functional.lazy import http_source
 from tests.functional.lazy import serving
+from tests import waiting
 
 # Reads past the page cache at least 200 times, and until the file is there
 # that is named last; prints how long the reads took.
@@ -71,13 +71,12 @@ class ServedImageTest(serving.ServingTest):
 
     def _wait_for(self, **expected):
         """Wait until the status has some values; return all of it."""
-        end = time.monotonic() + 60
-        while True:
+        def find():
             status = self._read_status()
-            found = {name: status[name] for name in expected}
-            if found == expected:
-                return status
-            self.assertLess(time.monotonic(), end, f'{found} != {expected}')
+            return expected.items() <= status.items() and status
+
+        return waiting.until(find, str(expected), seen=lambda: {
+            name: self._read_status()[name] for name in expected})
 
     def _http(self, port=0):
         server = http_source.start(self, self.content, port)

@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import fixtures
 
@@ -29,12 +28,12 @@ from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.cmd.toolbox import lazy
 from diffcache_openstack.common import exceptions
 from tests import base
+from tests import waiting
 
 SERVICE = ('import sys; from diffcache_openstack.cmd import lazy_service;'
            ' sys.exit(lazy_service.main())')
 KEY = bytes(range(32))
 MIB = 1 << 20
-SECONDS = 60
 
 
 class LazyServicesTest(base.TestCase):
@@ -80,7 +79,7 @@ class LazyServicesTest(base.TestCase):
             root, name, '127.0.0.1:0', KEY, key_name='site')
         self.addCleanup(plane.close)
         for image in images:
-            shutil.copy(self.folder / image, root / 'templates' / image)
+            shutil.copy(self.folder / image, root / 'images' / image)
             if compressed:
                 _native.compressed_create(
                     self.folder / image, self.manifest(image),
@@ -126,11 +125,11 @@ class LazyServicesTest(base.TestCase):
         for image in (folder / 'state' / 'images').iterdir():
             try:
                 keeper = lazy._read_status(str(image))['pid']
-            except lazy.NotServed:
+                descriptor = os.pidfd_open(keeper)
+            except (lazy.NotServed, ProcessLookupError):
                 continue
-            descriptor = os.pidfd_open(keeper)
-            os.kill(keeper, signal.SIGTERM)
-            select.select([descriptor], [], [], SECONDS)
+            signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            select.select([descriptor], [], [], waiting.SECONDS)
             os.close(descriptor)
         # Of keepers that were killed.
         for mount in (folder / 'mount').iterdir():
@@ -138,8 +137,17 @@ class LazyServicesTest(base.TestCase):
                            capture_output=True)
 
     def wait_until(self, condition):
-        end = time.monotonic() + SECONDS
-        while not (value := condition()):
-            self.assertLess(time.monotonic(), end, 'waited in vain')
-            time.sleep(0.02)
-        return value
+        return waiting.until(condition, 'diffcached')
+
+    @staticmethod
+    def answered(daemon, image=None):
+        """The status of an image, of the only one unless named.
+
+        A keeper that is started, or waits for a processor, answers later.
+        """
+        def find():
+            found = [each for each in daemon.images()
+                     if image in (None, each['content_id'])]
+            return len(found) == 1 and 'error' not in found[0] and found[0]
+
+        return waiting.until(find, 'a keeper', seen=daemon.images)

@@ -19,19 +19,21 @@ import uuid
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.agent import service as agents
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.planning import precache
-from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.embedded import sites
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.planning import model
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.functional.lazy import services
+from tests import waiting
 
 _CHUNK = profiles.CHUNK
 _CHUNKS = 48
@@ -93,9 +95,9 @@ class BootSetsTest(services.LazyServicesTest):
         self.control = conductor_control_api.ControlAPI(bus, conf)
         self.database = engine.Database(conf)
         self.ctxt = contexts.RequestContext.for_service('test')
-        self.site.wait(
+        waiting.until(
             lambda: self.database.read(
-                boot_sets.serving, objects_base.now()) == {'h1'}, 60,
+                boot_sets.serving, versioned.now()) == {'h1'},
             'the host to report')
 
     def learn(self):
@@ -114,12 +116,11 @@ class BootSetsTest(services.LazyServicesTest):
             found = self.known()
             return found is not None and found.state == state
 
-        self.site.wait(is_there, 60, f'the set to be {state}')
+        waiting.until(is_there, f'the set to be {state}')
         return self.known()
 
     def status(self):
-        [found] = self.daemon.images()
-        return found
+        return self.answered(self.daemon)
 
     def check_boot(self):
         """Boot lazily: what the profile has is read with no byte of a WAN."""
@@ -177,8 +178,8 @@ class TestPlanned(BootSetsTest):
         self.agent = self.site.hosts['h1'] = agents.Agent(
             self.agent.conf)
         self.agent.start()
-        self.site.wait(lambda: self.room() == self.agent.held.capacity - _SET,
-                       60, 'the set to be accounted for')
+        waiting.until(lambda: self.room() == self.agent.held.capacity - _SET,
+                      'the set to be accounted for')
         self.assertEqual(self.content, self.status()['content_id'])
         # Nobody boots from it: Nova's driver releases what has no link.
         self.agent._lazy.release(self.content)
@@ -197,18 +198,18 @@ class TestPlanned(BootSetsTest):
         # All of the image is accounted for, as far as there is room.
         self.set_option('lazy', 'boot_set_share', 0.0)
         self.plan()
-        self.site.wait(lambda: not self.agent._boot_sets.wanted(), 60,
-                       'the host to know that it is not wanted')
+        waiting.until(lambda: not self.agent._boot_sets.wanted(),
+                      'the host to know that it is not wanted')
         self.agent._lazy.look()
         self.assertEqual(self.content, self.status()['content_id'])
         self.agent._lazy.release(self.content)
         self.agent._lazy.look()
         self.assertEqual(self.content, self.status()['content_id'])
         os.close(descriptor)
-        self.site.wait(lambda: not self.daemon.images(), 60,
-                       'the image to be removed')
-        self.site.wait(lambda: self.known() is None, 60,
-                       'the conductor to know')
+        waiting.until(lambda: not self.daemon.images(),
+                      'the image to be removed')
+        waiting.until(lambda: self.known() is None,
+                      'the conductor to know')
 
     def test_a_set_is_dropped_when_the_plan_changes(self):
         free = self.room()
@@ -217,11 +218,11 @@ class TestPlanned(BootSetsTest):
         self.wait_set()
         self.set_option('lazy', 'boot_set_share', 0.0)
         self.plan()
-        self.site.wait(lambda: not self.daemon.images(), 60,
-                       'the set to be dropped')
-        self.site.wait(lambda: self.room() == free, 60, 'its room')
-        self.site.wait(lambda: self.known() is None, 60,
-                       'the conductor to know')
+        waiting.until(lambda: not self.daemon.images(),
+                      'the set to be dropped')
+        waiting.until(lambda: self.room() == free, 'its room')
+        waiting.until(lambda: self.known() is None,
+                      'the conductor to know')
         self.assertEqual({}, self.agent._boot_sets.alone())
         self.assertFalse(self.agent._boot_sets.profile(self.content).exists())
 
@@ -229,7 +230,7 @@ class TestPlanned(BootSetsTest):
 class TestJobs(BootSetsTest):
 
     def test_a_job_brings_a_set_when_boots_are_known(self):
-        self.set_option('planner', 'prior', 0.0)
+        self.patch(model, 'PRIOR', 0.0)
         job = objects.PrecacheJob(id=str(uuid.uuid4()), images=['image'],
                                   hosts=['h1'])
         self.control.create_precache_job(self.ctxt, job, boot_set=True)
@@ -246,8 +247,8 @@ class TestJobs(BootSetsTest):
         self.agent._lazy.release(self.content)
         self.wait_set('ready')
         self.control.cancel_precache_job(self.ctxt, job.id, None)
-        self.site.wait(lambda: not self.daemon.images(), 60,
-                       'the set to be dropped')
+        waiting.until(lambda: not self.daemon.images(),
+                      'the set to be dropped')
 
     def wait_target(self, job_id, state, message=''):
         def is_there():
@@ -255,4 +256,4 @@ class TestJobs(BootSetsTest):
             return bool(targets) and targets[0].state == state and (
                 message in (targets[0].message or ''))
 
-        self.site.wait(is_there, 60, f'the target to be {state}')
+        waiting.until(is_there, f'the target to be {state}')

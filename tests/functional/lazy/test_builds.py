@@ -18,7 +18,7 @@ import signal
 from diffcache_openstack import _native
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests.functional.lazy import services
 
 _MIB = services.MIB
@@ -73,8 +73,7 @@ class BuildsTest(services.LazyServicesTest):
             **more})['path']
 
     def status(self):
-        [found] = self.daemon.images()
-        return found
+        return self.answered(self.daemon)
 
     def read(self, path, first=0, last=None):
         """Read from one MiB to another past the page cache, and check it."""
@@ -91,7 +90,7 @@ class BuildsTest(services.LazyServicesTest):
     def sent(self):
         """Bytes of patches and of images that the repository has sent."""
         counts = self.repository.stats()['sent']
-        return counts['patches'], counts['templates'] + counts['compressed']
+        return counts['patches'], counts['images'] + counts['compressed']
 
     def test_the_next_build_costs_the_wan_its_patch(self):
         self.assertLess(self.patch_size, _MIB)
@@ -114,7 +113,7 @@ class BuildsTest(services.LazyServicesTest):
         borrower = self.plane('borrower')
         base = self.folder / '_base'
         base.write_bytes(self.content(self.base))
-        key = views.Key(views.TEMPLATES, self.base)
+        key = views.Key(views.IMAGES, self.base)
         borrower.borrow(key, base, self.manifest(self.base))
         self.addCleanup(borrower.give_back, key)
         self.read(self.add(self.build(borrower)))
@@ -148,7 +147,7 @@ class BuildsTest(services.LazyServicesTest):
         worker = self.status()['worker_pid']
         os.kill(worker, signal.SIGKILL)
         self.wait_until(
-            lambda: self.status().get('worker_pid') not in (None, worker))
+            lambda: self.status()['worker_pid'] not in (None, worker))
         self.read(path)
         self.wait_until(lambda: self.sent()[0] >= self.patch_size)
         self.assertEqual((self.patch_size, 0), self.sent())
@@ -167,7 +166,7 @@ class BuildsTest(services.LazyServicesTest):
     def test_without_its_base_the_rest_comes_from_the_repository(self):
         path = self.add(prefetch=False)
         self.read(path, 1, 2)
-        os.remove(self.folder / 'host' / 'templates' / self.base)
+        os.remove(self.folder / 'host' / 'images' / self.base)
         self.read(path)
         found = self.status()
         self.assertTrue(found['complete'])
@@ -237,7 +236,7 @@ class BuildsTest(services.LazyServicesTest):
     def test_a_base_with_wrong_bytes_is_not_used(self):
         content = bytearray(self.content(self.base))
         content[2 * _MIB] ^= 1
-        (self.folder / 'host' / 'templates' / self.base).write_bytes(content)
+        (self.folder / 'host' / 'images' / self.base).write_bytes(content)
         self.read(self.add(prefetch=False))
         found = self.status()
         self.assertLess(0, found['sources'][0]['failures'])

@@ -14,7 +14,6 @@
 import os
 import random
 import signal
-import time
 
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent_client import local_client
@@ -26,6 +25,7 @@ from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import agent_api
 from tests.functional.fixtures import deployment
 from tests.functional.lazy import services
+from tests import waiting
 
 _CHUNK = profiles.CHUNK
 _CHUNKS = 48
@@ -36,7 +36,6 @@ _SHIFT = _MOVED * _CHUNK + 10 * 4096
 _PROJECT = '4cbe8c81a3b54c6fb3b2d3cdd44f2e0c'
 _EVERYBODY = listing.Viewer(None, True)
 _PAGE = listing.Page(100)
-_SECONDS = 120
 
 
 class CarriedProfilesTest(services.LazyServicesTest):
@@ -64,7 +63,7 @@ class CarriedProfilesTest(services.LazyServicesTest):
         self.hub = self.start_agent('hub', role='repository')
         self.start_agent('h1', socket=f'{self.folder}/agent.sock')
         self.local = local_client.LocalClient(f'{self.folder}/agent.sock',
-                                              timeout=20.0)
+                                              timeout=waiting.SECONDS)
 
     def start_agent(self, name, **agent):
         process = self.deployment.start(
@@ -76,9 +75,8 @@ class CarriedProfilesTest(services.LazyServicesTest):
                         'key_file': self.folder / 'key'},
             # Only what wakes it has the repository look for work.
             repository={'image_directories': self.folder,
-                        'scan_interval': 3600, 'max_load': 0},
-            lazy={'learn_interval': 0.2, 'hydrate': 'none',
-                  'worth_seconds': 0, **(
+                        'scan_interval': 3600},
+            lazy={'hydrate': 'none', 'worth_seconds': 0, **(
                       {'socket': f'{self.folder}/{name}/socket'}
                       if 'socket' in agent else {})})
         process.wait_for(f'Agent {name} serves')
@@ -86,19 +84,9 @@ class CarriedProfilesTest(services.LazyServicesTest):
 
     def wait(self, ready, what):
         """Return what a function returns as soon as that is something."""
-        end = time.monotonic() + _SECONDS
-        while True:
-            try:
-                if found := ready():
-                    return found
-            except exceptions.RetryableError:
-                # Something is being started.
-                pass
-            if time.monotonic() > end:
-                raise AssertionError(f'Waited for {what} in vain:\n' + (
-                    '\n'.join(path.read_text()[-9000:] for path in sorted(
-                        self.deployment.directory.glob('*.log')))))
-            time.sleep(0.05)
+        # Something may be being started.
+        return waiting.until(ready, what, exceptions.RetryableError,
+                             seen=self.deployment.printed)
 
     def register(self, name):
         """Register an image; returns its content ID."""
@@ -135,14 +123,21 @@ class CarriedProfilesTest(services.LazyServicesTest):
         Nothing is prefetched before something is read.
         """
         os.pread(descriptor, 4096, _BOOT[0] * _CHUNK + _SHIFT)
+        # A part of a chunk can be read before the chunk counts as prefetched.
         self.wait(lambda: all(self.has(content, chunk + _MOVED)
-                              for chunk in _BOOT),
+                              for chunk in _BOOT)
+                  and self.fetched(content) >= len(_BOOT),
                   'the chunks of the profile')
         self.read(descriptor, _SHIFT)
         found = self.status(content)
         self.assertLessEqual(found['misses'], 1)
         self.assertGreater(found['prefetched'], 0)
         self.assertEqual(found['prefetched'], found['prefetched_used'])
+
+    def fetched(self, content):
+        """Return how many chunks were read before, or prefetched."""
+        found = self.status(content)
+        return found['misses'] + found['prefetched']
 
     def has(self, content, chunk):
         """Return whether a chunk is in the file of the host."""
@@ -164,8 +159,7 @@ class CarriedProfilesTest(services.LazyServicesTest):
         return self.wait(find, f'a profile of {image} with {wanted}')
 
     def status(self, content):
-        return next(each for each in self.daemon.images()
-                    if each['content_id'] == content)
+        return self.answered(self.daemon, content)
 
 
 class TestCarriedProfiles(CarriedProfilesTest):

@@ -18,11 +18,11 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 
 from diffcache_openstack import _native
 from tests.functional.lazy import http_source
 from tests.functional.lazy import serving
+from tests import waiting
 
 CHUNK = 256 << 10
 MARKS_AT, LEAVES = 128, 4
@@ -86,8 +86,8 @@ class FilesCase(serving.ServingTest):
         """Kill the worker; return when the next one has taken over."""
         worker = self._read_status()['worker_pid']
         os.kill(worker, signal.SIGKILL)
-        while self._read_status()['worker_pid'] in (0, worker):
-            time.sleep(0.01)
+        waiting.until(lambda: self._read_status()['worker_pid'] not in (
+            None, worker), 'the next worker')
 
     def _absent(self, chunks) -> set[int]:
         """Return those of some chunks that have not arrived."""
@@ -97,10 +97,8 @@ class FilesCase(serving.ServingTest):
                 if not all(marks[chunk * LEAVES:(chunk + 1) * LEAVES])}
 
     def _wait_for(self, chunks) -> None:
-        end = time.monotonic() + 60
-        while absent := self._absent(chunks):
-            self.assertLess(time.monotonic(), end, absent)
-            time.sleep(0.05)
+        waiting.until(lambda: not self._absent(chunks), 'chunks',
+                      seen=lambda: self._absent(chunks))
 
 
 class FilesTests:
@@ -151,8 +149,7 @@ class Ext4FilesTest(FilesTests, FilesCase):
         asked = len(server.requests)
         pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(1))
         reading = pool.submit(self._read, guest / 'second')
-        while len(server.requests) == asked:
-            time.sleep(0.01)
+        waiting.until(lambda: len(server.requests) > asked, 'a request')
         self._kill_worker()
         server.mode = None
         server.is_fast.set()

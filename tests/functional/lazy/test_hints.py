@@ -21,6 +21,7 @@ import struct
 import threading
 
 from diffcache_openstack import _native
+from testing import server
 from tests.functional.lazy import hosts
 from tests.functional.lazy import services
 
@@ -40,8 +41,7 @@ class HintsTest(services.LazyServicesTest):
         repository = self.plane('repository', self.image, compressed=False)
         self.home, self.teacher, self.pupil = (
             hosts.Host(self, name) for name in ('home', 'teacher', 'pupil'))
-        with socket.create_server(('127.0.0.1', 0)) as listener:
-            nowhere = f'http://127.0.0.1:{listener.getsockname()[1]}'
+        nowhere = f'http://{server.LOOPBACK}:{server.free_port()}'
         for host, other in ((self.teacher, self.pupil),
                             (self.pupil, self.teacher)):
             host.serve([(repository.url, True)], [
@@ -107,7 +107,7 @@ class HintsTest(services.LazyServicesTest):
         worker = host.status()['worker_pid']
         os.kill(worker, signal.SIGKILL)
         self.wait_until(
-            lambda: host.status()['worker_pid'] not in (0, worker))
+            lambda: host.status()['worker_pid'] not in (None, worker))
 
 
 class TestTeaching(HintsTest):

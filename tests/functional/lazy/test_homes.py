@@ -63,7 +63,7 @@ class HomesTest(services.LazyServicesTest):
         They are counted after the reader has them.
         """
         counts = (plane or self.repository).stats()['sent']
-        return counts['templates'] + counts['compressed']
+        return counts['images'] + counts['compressed']
 
     def assert_fetched_once(self):
         self.wait_until(lambda: self.sent() >= self.data)
@@ -251,7 +251,7 @@ class HomesTest(services.LazyServicesTest):
 
     def test_a_home_with_wrong_bytes_is_left_alone(self):
         wrong = self.plane('wrong')
-        (self.folder / 'wrong' / 'templates' / self.image).write_bytes(
+        (self.folder / 'wrong' / 'images' / self.image).write_bytes(
             bytes(len(self.content(self.image))))
         host = site_hosts.Host(self, 'host-0')
         host.serve([self.wan], [('wrong', wrong.url), (host.name, host.url)])

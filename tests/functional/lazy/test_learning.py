@@ -19,9 +19,10 @@ from unittest import mock
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.cloud import servers as nova_servers
-from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.embedded import sites
 from diffcache_openstack.prefetch import profiles
 from tests.functional.lazy import services
+from tests import waiting
 
 _CHUNK = profiles.CHUNK
 _CHUNKS = 48
@@ -56,8 +57,7 @@ class LearningTest(services.LazyServicesTest):
                 ('conductor', 'rpc_timeout'): 10,
                 ('lazy', 'share_profiles'): self.share,
                 ('lazy', 'hydrate'): 'none',
-                ('lazy', 'worth_seconds'): 0.0,
-                ('lazy', 'learn_interval'): 0.2})
+                ('lazy', 'worth_seconds'): 0.0})
         for name, host in self.site.hosts.items():
             host.conf.set_override('socket', f'{self.folder}/{name}/socket',
                                    'lazy')
@@ -83,11 +83,10 @@ class LearningTest(services.LazyServicesTest):
             os.pread(descriptor, 4096, chunk * _CHUNK)
 
     def status(self, host):
-        [found] = self.daemons[host].images()
-        return found
+        return self.answered(self.daemons[host])
 
     def wait(self, condition, what):
-        self.site.wait(condition, 60, what)
+        waiting.until(condition, what)
 
     def check_prefetched(self, host, descriptor):
         """Check that only the first of the reads of a boot can miss.
@@ -147,8 +146,10 @@ class TestSharing(LearningTest):
 
     def check_a_restarted_agent(self):
         """What an agent reports after its restart counts once."""
+        # Nor do others report what they read last.
+        for host in self.site.hosts.values():
+            host._learning.stop()
         agent = self.site.hosts['h1']
-        agent._learning.stop()
         content = self.record.content_id
         again = lazy_servers.Servers(agent._state / 'lazy_servers.json')
         reads = again.report(content, profiles.of_means(

@@ -19,15 +19,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.conf import opts
-from tests.functional.lazy import services
 from tests.functional.lazy import test_service
+from tests import waiting
 
 # Users without a name, of diffcached, of the mounter and of somebody else.
 USER, MOUNTER, OTHER = 64001, 64002, 64003
@@ -134,7 +133,7 @@ class MounterCase(test_service.ServiceCase):
 
     def restart_diffcached(self):
         self.service.terminate()
-        self.assertEqual(0, self.service.wait(services.SECONDS))
+        self.assertEqual(0, self.service.wait(waiting.SECONDS))
         self.service = self.start_diffcached()
 
     def assert_read(self):
@@ -153,7 +152,7 @@ class MounterCase(test_service.ServiceCase):
     def connect(self, uid: int = USER) -> socket.socket:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(client.close)
-        client.settimeout(services.SECONDS)
+        client.settimeout(waiting.SECONDS)
         with _as_user(uid):
             client.connect(str(self.socket))
         return client
@@ -395,13 +394,10 @@ class HostileClientTest(MounterCase):
             self.assert_refused('no request', b'x', more=given)
         self.assertEqual(before, open_files())
 
-    def test_silent_clients_delay_others_by_little(self):
-        # As many as wait in the socket's queue.
+    def test_silent_clients_are_left_after_a_while(self):
+        # As many as wait in the socket's queue; others come after them.
         clients = [self.connect() for _ in range(64)]
-        start = time.monotonic()
         self.assert_refused('no request', b'x')
-        # Two seconds for each group of 32.
-        self.assertTrue(3.5 < time.monotonic() - start < 30)
         for client in clients:
             self.assertEqual(b'', client.recv(1))
 
@@ -414,12 +410,10 @@ class HostileClientTest(MounterCase):
         held = int.from_bytes(data, 'little')
         self.addCleanup(os.close, held)
         self.before = set(self.mounts())
-        start = time.monotonic()
         self.assert_refused('a file system is mounted', f'mount {_ID}')
         for verb, outcome in (('unmount', b'done '), ('unmount', b'absent ')):
             self.assertTrue(self.ask(f'{verb} {_ID}'.encode()).startswith(
                 outcome))
-        self.assertLess(time.monotonic() - start, 5)
 
     def test_no_more_is_mounted_than_may_be(self):
         self.make_folder()

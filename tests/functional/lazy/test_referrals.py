@@ -13,11 +13,15 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
 import pathlib
 import signal
 
-from diffcache_openstack.sites import view
+from diffcache_openstack.cmd import lazy_service
+from diffcache_openstack.common import programs
+from diffcache_openstack.conf import opts
+from diffcache_openstack.sites import views
 from tests.functional.lazy import hosts as site_hosts
 from tests.functional.lazy import services
 
@@ -52,11 +56,13 @@ class ReferralsTest(services.LazyServicesTest):
         self.known = known
         self.addCleanup(self.home.plane.set_rate, None)
 
-    def write_configuration(self, folder):
-        path = pathlib.Path(super().write_configuration(folder))
-        path.write_text(path.read_text().replace(
-            '[lazy]\n', '[lazy]\nfan_out = 1\n'))
-        return str(path)
+    def start_service(self, folder):
+        conf = opts.new_config(
+            ['--config-file', self.write_configuration(folder)])
+        found = lazy_service.configuration(conf)
+        found['tuning']['fan_out'] = 1
+        return self.launch(folder, programs.find('diffcached'), 'supervise',
+                           json.dumps(found))
 
     def serve(self, host, known, **more):
         host.serve([(self.repository.url, True)], known, **more)
@@ -121,7 +127,7 @@ class ReferralsTest(services.LazyServicesTest):
         self.assertEqual(count, self.sent())
 
     def sent(self):
-        return self.repository.stats()['sent']['templates']
+        return self.repository.stats()['sent']['images']
 
 
 class TestFollowed(ReferralsTest):
@@ -185,7 +191,7 @@ class TestNotServed(ReferralsTest):
 
     def test_a_host_without_the_image(self):
         self.check_served_by_home(lambda: self.holder.plane.detach(
-            view.Key(view.TEMPLATES, self.image)))
+            views.Key(views.IMAGES, self.image)))
 
 
 class TestWithoutReferrals(ReferralsTest):

@@ -16,11 +16,12 @@ import os
 import pathlib
 import re
 import signal
-import time
 
 import testtools.content
 
 from tests.functional.lazy import served_image
+from tests.functional.versions import failing
+from tests import waiting
 
 # A longer campaign is run by hand: DIFFCACHE_TEST_KILLS=1000.
 _KILLS = int(os.environ.get('DIFFCACHE_TEST_KILLS', '6'))
@@ -44,13 +45,11 @@ class TestKills(served_image.ServedImageTest):
         self._serve(None, *words)
         end = self.folder / 'end'
         readers = self._readers(end)
-        seen = 0
+        seen = None
         for _ in range(_KILLS):
             # The next worker has taken over when its process id is there.
-            while (pid := self._read_status()['worker_pid']) == seen:
-                pass
-            os.kill(pid, signal.SIGKILL)
-            seen = pid
+            seen = self._other_worker(seen)
+            os.kill(seen, signal.SIGKILL)
         end.touch()
         times = self._end(readers)
         self.addDetail('reads', testtools.content.text_content(
@@ -59,6 +58,13 @@ class TestKills(served_image.ServedImageTest):
         self.assertEqual(self.content, pathlib.Path(self.path).read_bytes())
         self._wait_for(errors=0, corrupt=0, worker_restarts=_KILLS)
 
+    def _other_worker(self, former=None):
+        def find():
+            found = self._read_status()['worker_pid']
+            return None if found == former else found
+
+        return waiting.until(find, 'another worker')
+
     def test_the_kernel_sends_again_what_the_daemon_has_lost(self):
         self._skip_without_resend()
         server, url = self._http()
@@ -66,11 +72,11 @@ class TestKills(served_image.ServedImageTest):
         process = self._serve(url)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             read = pool.submit(self._read_once, 1 << 20, 100)
-            self._wait_until(lambda: server.requests)
+            waiting.until(lambda: server.requests, 'a request')
             self._lose_requests(process)
             server.mode = None
             self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
-                             read.result(timeout=60))
+                             read.result(waiting.SECONDS))
         self._wait_for(errors=0, worker_restarts=1, resend=True)
 
     def test_copies_are_answered_without_the_kernel(self):
@@ -79,23 +85,17 @@ class TestKills(served_image.ServedImageTest):
         self._serve(url, '--no-resend')
         with concurrent.futures.ThreadPoolExecutor() as pool:
             read = pool.submit(self._read_once, 1 << 20, 100)
-            self._wait_until(lambda: server.requests)
+            waiting.until(lambda: server.requests, 'a request')
             os.kill(self._read_status()['worker_pid'], signal.SIGKILL)
             server.mode = None
             self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
-                             read.result(timeout=60))
+                             read.result(waiting.SECONDS))
         self._wait_for(errors=0, worker_restarts=1, resend=False)
 
     def _skip_without_resend(self):
         version = tuple(map(int, os.uname().release.split('.')[:2]))
         if version < (6, 9):
             self.skipTest('FUSE_NOTIFY_RESEND needs Linux 6.9')
-
-    def _wait_until(self, is_so):
-        end = time.monotonic() + 60
-        while not is_so():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
 
     def _lose_requests(self, keeper):
         """Kill the worker, and wipe its requests before the next one."""
@@ -129,16 +129,39 @@ class TestKills(served_image.ServedImageTest):
             return [float(word) for word in re.findall(
                 'Starting it in ([0-9.]+) s', log.read_text())]
 
-        seen = 0
-        end = time.monotonic() + 60
-        # A worker that lived for longer begins the pauses anew.
-        while pauses()[-2:] != [0.04, 0.04]:
-            self.assertLess(time.monotonic(), end, pauses())
+        seen = None
+
+        def has_paused_longest():
+            nonlocal seen
             worker = self._read_status()['worker_pid']
             if worker != seen:
                 # A fault of its own, other than SIGKILL.
                 os.kill(worker, signal.SIGUSR1)
                 seen = worker
+            return pauses()[-2:] == [0.04, 0.04]
+
+        # A worker that lived for longer begins the pauses anew.
+        waiting.until(has_paused_longest, 'the longest pauses', seen=pauses)
         self.assertEqual({0.01, 0.02, 0.04}, set(pauses()))
         self._assert_reads(1 << 20)
         self.assertEqual(0, self._read_status()['errors'])
+
+
+class TestSlowStart(served_image.ServedImageTest):
+    """Each thread of the daemon takes a while to start."""
+
+    def setUp(self):
+        super().setUp()
+        if not failing.is_possible():
+            self.skipTest('strace delays no system calls here')
+
+    def words(self, source, *words):
+        # As a grandchild: signals are for the daemon.
+        return ['strace', '-D', '-f', '-qq', '-o', '/dev/null',
+                '-e', 'trace=clone3', '-e', 'inject=clone3:delay_exit=50000',
+                *super().words(source, *words)]
+
+    def test_a_worker_that_answers_is_in_the_status(self):
+        self._serve(None)
+        worker = self._read_status()['worker_pid']
+        self.assertTrue(os.path.exists(f'/proc/{worker}'), worker)

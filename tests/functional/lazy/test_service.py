@@ -26,6 +26,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.conf import opts
 from tests.functional.lazy import services
+from tests import waiting
 
 _MIB = services.MIB
 # Reads past the page cache until a file is there, and checks every byte.
@@ -66,15 +67,15 @@ class ServiceCase(services.LazyServicesTest):
         return self.add(self.image, (self.repository.url, True), **more)
 
     def status(self, image=None):
-        wanted = image or self.image
-        return next(each for each in self.daemon.images()
-                    if each['content_id'] == wanted)
+        return self.answered(self.daemon, image or self.image)
 
     def served(self, image=None):
-        """The status of an image, once a keeper answers for it."""
-        return self.wait_until(
-            lambda: self.status(image).get('worker_pid')
-            and self.status(image))
+        """The status of an image, once a worker serves it."""
+        def find():
+            found = self.status(image)
+            return found['worker_pid'] and found
+
+        return self.wait_until(find)
 
     def assert_hydration(self, *wanted):
         """There is soon a worker with this deadline in seconds, and this rate.
@@ -99,7 +100,7 @@ class ServiceCase(services.LazyServicesTest):
 
     def finish(self, reader, end):
         end.touch()
-        self.assertEqual(0, reader.wait(services.SECONDS))
+        self.assertEqual(0, reader.wait(waiting.SECONDS))
         reader.stdout.close()
 
 
@@ -162,7 +163,7 @@ class LazyServiceTest(ServiceCase):
         gone = self.plane('gone', self.image)
         gone.close()
         wrong = self.plane('wrong')
-        (self.folder / 'wrong' / 'templates' / self.image).write_bytes(
+        (self.folder / 'wrong' / 'images' / self.image).write_bytes(
             bytes(len(self.content(self.image))))
         path = self.add(
             self.image, (absent.url, False), (gone.url, False),
@@ -210,6 +211,14 @@ class LazyServiceTest(ServiceCase):
         self.assertEqual(self.content(self.image)[_MIB:_MIB + 4096],
                          self.wait_until(reads))
 
+    def test_a_key_that_is_replaced_by_one_of_the_same_time_is_used(self):
+        # As by a tool that preserves times: the former was used for ever.
+        self.add_image()
+        worker = self.served()['worker_pid']
+        shutil.copy2(self.folder / 'key', self.folder / 'key.new')
+        (self.folder / 'key.new').rename(self.folder / 'key')
+        self.wait_until(lambda: self.served()['worker_pid'] != worker)
+
     def test_images_do_not_touch_each_other(self):
         other = self.make_image('other', 2)
         plane = self.plane('second', other)
@@ -232,7 +241,7 @@ class LazyServiceTest(ServiceCase):
             worker = self.served()['worker_pid']
             os.kill(worker, signal.SIGKILL)
             self.wait_until(
-                lambda: self.status().get('worker_pid') != worker)
+                lambda: self.served()['worker_pid'] != worker)
             self.service.kill()
             self.service.wait()
             self.service = self.start()
@@ -315,7 +324,7 @@ class LazyServiceTest(ServiceCase):
                 worker = self.served()['worker_pid']
                 os.kill(worker, signal.SIGKILL)
                 self.wait_until(
-                    lambda: self.status().get('worker_pid') != worker)
+                    lambda: self.served()['worker_pid'] != worker)
         found = self.daemon.profile(self.image)
         self.assertEqual((262144, 2), (found['chunk'], found['instances']))
         self.assertEqual([[4, 2], [5, 1]],
@@ -331,8 +340,9 @@ class LazyServiceTest(ServiceCase):
         os.pread(descriptor, 4096, 4 << 18)
         worker = self.served()['worker_pid']
         profile = self.folder / 'profile'
-        for text in ('{"chunk": 262144, "profile": [[4, 0, 0]]}',
-                     '{"chunk": 262144, "profile": [[99999, 1, 1]]}',
+        for text in ('{"format": 1, "chunk": 262144, "profile": [[4, 0, 0]]}',
+                     '{"format": 1, "chunk": 262144, "profile":'
+                     ' [[99999, 1, 1]]}',
                      '{"profile": [[4, 1, 0]]}', '[', '{}'):
             profile.write_text(text)
             self.assertRaises(exceptions.InvalidInput, self.daemon.change,
@@ -341,7 +351,7 @@ class LazyServiceTest(ServiceCase):
                           self.image, {'profile': str(self.folder / 'none')})
         for chunk, present in ((16, 8), (28, 12)):
             profile.write_text(json.dumps(
-                {'chunk': 262144, 'profile': [[chunk, 3, 1.5]]}))
+                {'format': 1, 'chunk': 262144, 'profile': [[chunk, 3, 1.5]]}))
             self.daemon.change(self.image, {'profile': str(profile)})
             # A frame of the compressed form has four chunks.
             self.wait_until(lambda: self.served()['present'] == present)
@@ -415,7 +425,8 @@ class LazyServiceTest(ServiceCase):
     def test_the_threshold_says_which_chunks_are_of_the_profile(self):
         profile = self.folder / 'profile'
         profile.write_text(json.dumps(
-            {'chunk': 262144, 'profile': [[16, 10, 1], [28, 4, 1]]}))
+            {'format': 1, 'chunk': 262144,
+             'profile': [[16, 10, 1], [28, 4, 1]]}))
         for options, chunks in (('', 2), ('threshold = 0.5', 1),
                                 ('threshold = 4', 2)):
             self.start_with(options)
@@ -484,7 +495,7 @@ class ReplacedProgramTest(ServiceCase):
 
     def restart(self):
         self.service.terminate()
-        self.assertEqual(0, self.service.wait(services.SECONDS))
+        self.assertEqual(0, self.service.wait(waiting.SECONDS))
         self.service = self.start()
 
     def runs_installed(self, name):

@@ -20,17 +20,18 @@ import fixtures
 from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.cloud import servers as nova_servers
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db.views import hydration_views
-from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.embedded import sites
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.functional.lazy import services
+from tests import waiting
 
 _CHUNK = profiles.CHUNK
 _CHUNKS = 48
@@ -103,8 +104,8 @@ class SiteHydrationsTest(services.LazyServicesTest):
 
     def wait_for(self, **wanted):
         """Wait until a report has some values; returns it."""
-        self.site.wait(
-            lambda: wanted.items() <= (self.shown() or {}).items(), 60,
+        waiting.until(
+            lambda: wanted.items() <= (self.shown() or {}).items(),
             f'a report of {wanted}')
         return self.shown()
 

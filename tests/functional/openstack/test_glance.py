@@ -310,7 +310,7 @@ class TestWithdrawal(GlanceTest):
         self.assertEqual(403, self.get(self.image_id, self.member).status)
         for name in ('edge', 'repository'):
             objects = self.trial.where.data / name / 'objects'
-            for kind in ('templates', 'manifests'):
+            for kind in ('images', 'manifests'):
                 if (name, kind) != ('repository', 'manifests'):
                     self.assertFalse((objects / kind / content).exists())
         images.reactivate_image(self.image_id)

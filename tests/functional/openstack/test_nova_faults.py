@@ -58,7 +58,7 @@ class FaultTest(nova_hosts.NovaTest):
         content = self.known(self.host, image)['content_id']
         where = self.trial.where
         return self.trial.inside(
-            host, where.host / 'diffcache/objects/templates' / content)
+            host, where.host / 'diffcache/objects/images' / content)
 
     def again(self, server, image):
         """Delete a server, and have Nova forget its image, but no agent."""
@@ -198,6 +198,19 @@ class TestRights(FaultTest):
     def setUp(self):
         super().setUp()
         self.path = self.new_content('base', 4)
+        # What former tests have left would take the room.
+        for host in self.trial.hosts:
+            self.wait_until(lambda host=host: self.is_tidy(host),
+                            f'{host} drops images that were deleted')
+
+    def is_tidy(self, host):
+        """Return whether a host holds images of known images alone."""
+        known = (self.known(host, image.id)
+                 for image in self.trial.admin.image.images())
+        folder = self.trial.inside(
+            host, self.trial.where.host / 'diffcache/objects/images')
+        return {path.name for path in folder.glob('[!.]*')} <= {
+            found['content_id'] for found in known if found}
 
     def cached(self, image):
         """Have an image at both hosts, in Nova and in the agents."""

@@ -208,7 +208,7 @@ class TestNextBuild(HydrationTest, test_nova_lazy.ReadingTest):
             file.seek(-CHANGED - MIB, os.SEEK_END)
             file.write(os.urandom(CHANGED))
         build = self.upload(path, diffcache_boot_mode='lazy',
-                            diffcache_base_template=image)
+                            diffcache_base_image=image)
         self.addCleanup(self.base(self.host, build).unlink, missing_ok=True)
         self.patch_size = self.wait_until(
             lambda: self.patch_of(build), 'there is a patch',

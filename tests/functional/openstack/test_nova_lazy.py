@@ -198,11 +198,11 @@ class TestLazyBoot(LazyTest):
         self.wait_until(lambda: self.served(image) is None,
                         'diffcached has removed the image')
         self.assertIn(self.known(self.host, image)['content_id'],
-                      self.templates_at_hand())
+                      self.images_at_hand())
         print(f'marker of a cold image of {path.stat().st_size} bytes over'
               f' {WAN_MBITS} Mbit/s after {seconds:.1f} s')
 
-    def templates_at_hand(self):
+    def images_at_hand(self):
         """Contents that the host holds, or borrows from Nova.
 
         Those for which the cache has no room are only borrowed in the end.
@@ -210,7 +210,7 @@ class TestLazyBoot(LazyTest):
         status = self.agent(self.host).status()
         return {content for kind, content, *_more in
                 (*status['holdings'], *status['borrowed'])
-                if kind == 'templates'}
+                if kind == 'images'}
 
 
 class ReadingTest(LazyTest):

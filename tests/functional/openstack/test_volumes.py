@@ -107,7 +107,7 @@ class VolumeTest(nova_hosts.NovaTest):
         self.storage.delete_volume(volume)
         self.storage.wait_for_delete(self.storage.get_volume(volume))
 
-    def server(self, more=NOT_ENOUGH):
+    def worker(self, more=NOT_ENOUGH):
         """Boot a guest that works on volumes; return its id.
 
         :param more: for how long, a condition in its shell
@@ -167,7 +167,7 @@ class TestPlain(VolumeTest):
     def test_a_volume_without_the_cache(self):
         # In this order, as the last is deleted first.
         volume = self.volume()
-        server = self.server()
+        server = self.worker()
         self.attach(server, volume)
         self.assertEqual('0', self.guest_said(server, 'done')['wrong'])
         self.assertNotIn(volume, self.cached())
@@ -200,7 +200,7 @@ class TestCached(VolumeTest):
     def test_a_kill_a_hard_reboot_an_extension_and_a_detach(self):
         kind = self.volume_type_by_command()
         volume = self.volume(kind)
-        server = self.server()
+        server = self.worker()
         self.attach(server, volume)
         self.assertIn("protocol='nbd'", self.document(server))
         export = self.cached()[volume]['export']
@@ -283,7 +283,7 @@ class TestLiveMigration(VolumeTest):
 
     def test_a_server_that_writes(self):
         volume = self.volume(self.volume_type(TYPE))
-        server = self.server(NOT_GROWN)
+        server = self.worker(NOT_GROWN)
         self.attach(server, volume)
         self.guest_said(server, 'round=10')
         self.host = self.trial.hosts[1]
@@ -349,7 +349,7 @@ class TestRoom(VolumeTest):
 
     def test_live_migrations_go_where_the_cache_has_room(self):
         volume = self.volume(self.volume_type(TYPE))
-        server = self.server(NOT_GROWN)
+        server = self.worker(NOT_GROWN)
         self.attach(server, volume)
         self.guest_said(server, 'round=10')
         self.wait_until(
@@ -376,7 +376,7 @@ class TestWithout(VolumeTest):
         volume = self.volume(self.volume_type(TYPE))
         insisting = self.volume(self.volume_type(
             {**TYPE, 'diffcache:ssd_cache:required': 'true'}))
-        server = self.server()
+        server = self.worker()
         before = self.tally(self.host)['uncached_volumes']
         with self.trial.stopped(f'{self.host}-ssd-cache'):
             self.attach(server, volume)

@@ -103,6 +103,8 @@ class TestShellLibrary(base.TestCase):
 
     def test_the_environment_is_not_made_anew_when_it_is_complete(self):
         for name in ('constraints.txt', 'requirements.txt', 'setup.cfg',
+                     'plugins/requirements.txt', 'plugins/setup.cfg',
+                     'plugins/pyproject.toml',
                      'pyproject.toml', 'native/lib.rs'):
             path = self.checkout / name
             path.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@
 import uuid
 
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 GB = 10 ** 9
 SITE = 'edge'
@@ -42,9 +42,9 @@ def repository(name: str = 'hub') -> objects.Host:
                         url=f'http://{name}:9192')
 
 
-def template(number: int) -> objects.Template:
+def image(number: int) -> objects.Image:
     """An image of 4 GB, half of it data."""
-    return objects.Template(
+    return objects.Image(
         id=f'image-{number}', name=f'Image {number}',
         content_id=content(number), size=4 * GB, data_size=2 * GB)
 
@@ -59,17 +59,17 @@ def patch(source: int, target: int) -> objects.Patch:
 def request(host_name: str, number: int, **values) -> objects.Request:
     """A request that was served just now."""
     return objects.Request(
-        id=str(uuid.uuid4()), template_id=f'image-{number}', host=host_name,
-        started_at=base.now(), **values)
+        id=str(uuid.uuid4()), image_id=f'image-{number}', host=host_name,
+        started_at=versioned.now(), **values)
 
 
-def register_all(api, ctxt, templates: int = 4) -> None:
+def register_all(api, ctxt, images: int = 4) -> None:
     """Tell a conductor of two hosts, the repository, images and patches."""
     for known in (host('c1'), host('c2', GB), repository()):
         api.register_host(ctxt, known)
-    for number in range(templates):
-        api.register_template(ctxt, template(number))
-    for source in range(templates):
-        for target in range(templates):
+    for number in range(images):
+        api.register_image(ctxt, image(number))
+    for source in range(images):
+        for target in range(images):
             if source != target:
                 api.register_patch(ctxt, patch(source, target))

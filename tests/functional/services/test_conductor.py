@@ -15,7 +15,6 @@ import concurrent.futures
 import os
 import queue
 import signal
-import time
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
@@ -24,8 +23,7 @@ from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.services import site
 from tests.unit.agent import endpoint
-
-ANSWER_SECONDS = 120
+from tests import waiting
 
 
 class RecordingAgent:
@@ -66,13 +64,13 @@ class ConductorTest(base.TestCase):
         A conductor that has just started counts a map once more when it
         first looks at the options that maps show.
         """
-        found = self.api.update_site_map(self.ctxt, site.SITE)
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while self.api.update_site_map(self.ctxt, site.SITE,
-                                       found.generation):
-            self.assertGreater(deadline, time.monotonic())
+        def settled():
             found = self.api.update_site_map(self.ctxt, site.SITE)
-        return found
+            newer = self.api.update_site_map(self.ctxt, site.SITE,
+                                             found.generation)
+            return None if newer else found
+
+        return waiting.until(settled, 'the map to stay as it is')
 
 
 class TestReport(ConductorTest):
@@ -102,14 +100,14 @@ class TestConductor(ConductorTest):
         plan = self.api.plan_now(self.ctxt, site.SITE)
         self.assertEqual(['c1', 'c2'], plan.hosts)
         self.assertLessEqual(plan.lower_bound_s, plan.cost_s * (1 + 1e-9))
-        # c2 is smaller than any template.
+        # c2 is smaller than any image.
         kinds = {item.kind for item in plan.items if item.host == 'c2'}
         self.assertLessEqual(kinds, {objects.PATCHES})
         # What c1 asked for all the time is what it gets first.
         first = [item for item in plan.items if item.host == 'c1'][0]
-        self.assertEqual((objects.TEMPLATES, site.content(3)),
+        self.assertEqual((objects.IMAGES, site.content(3)),
                          (first.kind, first.id))
-        generation, items = agent.plans.get(timeout=ANSWER_SECONDS)
+        generation, items = agent.plans.get(timeout=waiting.SECONDS)
         self.assertEqual(plan.generation, generation)
         self.assertEqual(
             [(item.kind, item.id, item.priority) for item in plan.items
@@ -119,32 +117,32 @@ class TestConductor(ConductorTest):
     def test_map_shows_changes_and_agents_are_told(self):
         agent = self.listen('c1')
         self.site.start_conductor()
-        site.register_all(self.api, self.ctxt, templates=2)
+        site.register_all(self.api, self.ctxt, images=2)
         before = self.settled_map()
         self.assertEqual(['c1', 'c2', 'hub'],
                          [host.name for host in before.hosts])
-        held = [objects.Holding(kind=objects.TEMPLATES, id=site.content(1),
+        held = [objects.Holding(kind=objects.IMAGES, id=site.content(1),
                                 bytes=2 * site.GB)]
         self.api.report_holdings(self.ctxt, 'c2', held)
         after = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertGreater(after.generation, before.generation)
         holdings = {host.name: host.holdings for host in after.hosts}
         self.assertEqual(held, holdings['c2'])
-        told = agent.maps.get(timeout=ANSWER_SECONDS)
+        told = agent.maps.get(timeout=waiting.SECONDS)
         while told < after.generation:
-            told = agent.maps.get(timeout=ANSWER_SECONDS)
+            told = agent.maps.get(timeout=waiting.SECONDS)
 
     def test_error_arrives_as_it_was_raised(self):
         self.site.start_conductor()
         error = self.assertRaises(
-            exceptions.NotFound, self.api.get_template, self.ctxt, 'nothing')
+            exceptions.NotFound, self.api.get_image, self.ctxt, 'nothing')
         self.assertEqual(
-            'Template nothing is not registered; see "diffcache-manage'
+            'Image nothing is not registered; see "diffcache-manage'
             ' image list".', str(error))
-        self.api.register_template(self.ctxt, site.template(1))
-        changed = site.template(1)
+        self.api.register_image(self.ctxt, site.image(1))
+        changed = site.image(1)
         changed.content_id = site.content(7)
-        self.assertRaises(exceptions.Conflict, self.api.register_template,
+        self.assertRaises(exceptions.Conflict, self.api.register_image,
                           self.ctxt, changed)
 
     def test_host_that_missed_its_plan_gets_it_with_its_heartbeat(self):
@@ -154,7 +152,7 @@ class TestConductor(ConductorTest):
         agent = self.listen('c2')
         # What was sent before the agent listened may still be in its queue.
         self.api.register_host(self.ctxt, site.host('c2', site.GB))
-        generation, _items = agent.plans.get(timeout=ANSWER_SECONDS)
+        generation, _items = agent.plans.get(timeout=waiting.SECONDS)
         self.assertEqual(plan.generation, generation)
 
     def test_stops_at_sigterm(self):
@@ -182,15 +180,15 @@ class TestSeveralConductors(ConductorTest):
         # may be repeated.
         for number in range(10):
             try:
-                self.api.register_template(self.ctxt, site.template(number))
+                self.api.register_image(self.ctxt, site.image(number))
             except exceptions.ServiceUnavailable:
-                self.api.register_template(self.ctxt, site.template(number))
+                self.api.register_image(self.ctxt, site.image(number))
         known = self.api.update_site_map(self.ctxt, site.SITE)
-        self.assertEqual(10, len(known.templates))
+        self.assertEqual(10, len(known.images))
 
     def test_concurrent_plans_have_generations_of_their_own(self):
-        self.site.start_conductor('first', planner={'min_gain': 0})
-        self.site.start_conductor('second', planner={'min_gain': 0})
+        self.site.start_conductor('first')
+        self.site.start_conductor('second')
         site.register_all(self.api, self.ctxt)
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             plans = [future.result() for future in [
@@ -217,27 +215,26 @@ class TestSeveralConductors(ConductorTest):
         self.site.start_conductor('second')
         self.assertEqual(plan, self.api.get_plan(self.ctxt, site.SITE))
         after = self.api.update_site_map(self.ctxt, site.SITE)
-        self.assertEqual(before.templates, after.templates)
+        self.assertEqual(before.images, after.images)
         self.assertEqual(before.patches, after.patches)
 
     def test_silent_host_is_dead_until_it_speaks(self):
         self.site.start_conductor('first', conductor={'host_timeout': 3})
         self.site.start_conductor('second', conductor={'host_timeout': 3})
         self.api.register_host(self.ctxt, site.host('c2'))
-        alive = {'c2': True}
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while alive['c2'] and time.monotonic() < deadline:
-            time.sleep(0.3)
+
+        def is_dead():
             self.api.register_host(self.ctxt, site.host('c1'))
             known = self.api.update_site_map(self.ctxt, site.SITE)
-            alive = {host.name: host.alive for host in known.hosts}
-        self.assertFalse(alive['c2'])
-        # More than once, should it fall silent again before it is looked at.
-        while not alive['c2'] and time.monotonic() < deadline:
+            return not {each.name: each.alive for each in known.hosts}['c2']
+
+        def speaks():
+            # More than once, should it fall silent before it is looked at.
             self.api.report_holdings(self.ctxt, 'c2', [])
-            known = self.api.update_site_map(self.ctxt, site.SITE)
-            alive = {host.name: host.alive for host in known.hosts}
-        self.assertTrue(alive['c2'])
+            return not is_dead()
+
+        waiting.until(is_dead, 'the silent host to be dead')
+        waiting.until(speaks, 'the host that speaks to be alive')
 
 
 class TestPlanningByItself(ConductorTest):
@@ -248,12 +245,12 @@ class TestPlanningByItself(ConductorTest):
         agent = self.listen('c1')
         self.site.start_conductor()
         site.register_all(self.api, self.ctxt)
-        generation, items = agent.plans.get(timeout=ANSWER_SECONDS)
+        generation, items = agent.plans.get(timeout=waiting.SECONDS)
         plan = self.api.get_plan(self.ctxt, site.SITE)
         self.assertGreaterEqual(plan.generation, generation)
         self.api.register_host(self.ctxt, site.host('c3'))
         while 'c3' not in plan.hosts:
-            agent.plans.get(timeout=ANSWER_SECONDS)
+            agent.plans.get(timeout=waiting.SECONDS)
             plan = self.api.get_plan(self.ctxt, site.SITE)
 
 

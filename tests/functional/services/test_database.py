@@ -22,8 +22,8 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.views import image_views
 from diffcache_openstack.db.views import request_views
-from diffcache_openstack.db.views import template_views
 from testing import mariadb
 from tests import base
 from tests.unit.db import database
@@ -96,7 +96,7 @@ class TestHosts(OnMariaDB, test_held_rows.TestHosts):
 class TestHistory(OnMariaDB, test_history.TestHistory):
 
     def prepare(self):
-        self.add_templates()
+        self.add_images()
 
 
 class TestEntries(OnMariaDB, test_listing.TestEntries):
@@ -168,20 +168,20 @@ class TestPaging(OnMariaDB, database.DatabaseTest):
     def prepare(self):
         when = database.at(0)
         with self.database.engine.begin() as connection:
-            connection.execute(sa.insert(models.Template), [
+            connection.execute(sa.insert(models.Image), [
                 {'id': f't{n:05d}', 'name': 'x', 'size': 1, 'data_size': 1,
                  'content_id': database.content(n), 'created_at': when,
                  'disk_format': 'raw', 'file_size': 1, 'form_size': 0,
                  'visibility': 'public', 'status': 'active'}
                 for n in range(self.ROWS)])
             connection.execute(sa.insert(models.Request), [
-                {'id': f'r{n:05d}', 'template_id': 't00001', 'host': 'h1',
+                {'id': f'r{n:05d}', 'image_id': 't00001', 'host': 'h1',
                  'site': 'edge', 'mode': 'on_the_fly', 'way': 'local',
                  'detail': '', 'seconds': 1.0, 'wan_bytes': 0,
                  'lan_bytes': 0, 'fallbacks': 0, 'apply_seconds': 0.0,
                  'started_at': database.at(n)} for n in range(self.ROWS)])
             connection.execute(sa.text(
-                'ANALYZE TABLE templates, requests')).all()
+                'ANALYZE TABLE images, requests')).all()
 
     def plans(self, function, *args):
         """What the server says of how it does a listing's queries."""
@@ -199,17 +199,17 @@ class TestPaging(OnMariaDB, database.DatabaseTest):
                     for row in connection.exec_driver_sql(
                         f'EXPLAIN {statement}', parameters).mappings()]
 
-    def test_templates(self):
+    def test_images(self):
         everybody = listing.Viewer(None, True)
         first, *_rest = self.plans(
-            template_views.list_templates, everybody, {},
+            image_views.list_images, everybody, {},
             listing.Page(100, 't02000'))
         self.assertEqual(('range', 'PRIMARY'), (first['type'], first['key']))
         self.assertNotIn('filesort', first['Extra'] or '')
 
-    def test_counts_of_templates(self):
+    def test_counts_of_images(self):
         found = self.plans(
-            template_views.list_templates, listing.Viewer(None, True), {},
+            image_views.list_images, listing.Viewer(None, True), {},
             listing.Page(100, 't02000'))
         self.assertNotIn('ALL', {row['type'] for row in found
                                  if row['table'] != 'hosts'}, found)

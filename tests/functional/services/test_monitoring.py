@@ -16,7 +16,6 @@ import pathlib
 import re
 import subprocess
 import tempfile
-import time
 
 import requests
 
@@ -28,6 +27,7 @@ from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
 from tests.functional.fixtures import prometheus
+from tests import waiting
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ETC = ROOT / 'etc'
@@ -35,7 +35,6 @@ PAGE = ROOT / 'doc' / 'source' / 'admin' / 'monitoring.rst'
 RULES = ETC / 'prometheus' / 'diffcache.rules.yaml'
 DASHBOARD = ETC / 'grafana' / 'diffcache.json'
 REPOSITORY, HOST = 'hub', 'host-1'
-SECONDS = 180
 # Only where there are such images, jobs and tasks.
 EVENTS = {'diffcache_pending_images', 'diffcache_precache_jobs',
           'diffcache_version_tasks',
@@ -104,13 +103,10 @@ class MonitoringTest(base.TestCase):
         found.start()
         return found
 
-    def wait(self, ready):
-        deadline = time.monotonic() + SECONDS
-        while not (found := ready()):
-            if time.monotonic() > deadline:
-                self.fail('waited in vain')
-            time.sleep(0.5)
-        return found
+    @staticmethod
+    def watched(watcher, expression):
+        """What Prometheus finds, once that is something."""
+        return waiting.until(lambda: watcher.query(expression), expression)
 
     def ask(self, name, path):
         return requests.get(f'http://127.0.0.1:{self.ports[name]}{path}',
@@ -122,8 +118,8 @@ class MonitoringTest(base.TestCase):
         image = family.write(self.directory)['system']
         agents.register_image(self.site.context, REPOSITORY, str(image),
                               'image', 'image')
-        self.wait(lambda: agents.status(
-            self.site.context, HOST)['templates'] == 1)
+        waiting.until(lambda: agents.status(
+            self.site.context, HOST)['images'] == 1, 'the map of the host')
         agents.get_image(self.site.context, HOST, 'image',
                          str(self.directory / 'output.raw'))
         local_client.LocalClient(str(self.directory / f'{HOST}.sock'),
@@ -132,14 +128,15 @@ class MonitoringTest(base.TestCase):
     def test_what_is_shipped_fits_what_is_exposed(self):
         self.serve_an_image()
         for name in self.ports:
-            self.wait(lambda: self.ask(name, '/ready').ok)  # noqa: B023
+            waiting.until(lambda: self.ask(name, '/ready').ok,  # noqa: B023
+                          f'{name} to be ready')
         watcher = self.watch()
         count = 'diffcache_request_seconds_count{way="repository"}'
-        self.wait(lambda: watcher.query(f'{count} > 0'))
-        self.wait(lambda: watcher.query('diffcache_host_alive'))
-        self.assertEqual(
-            {'host-1', 'hub'}, {series['metric']['host'] for series in
-                                watcher.query('diffcache_host_alive == 1')})
+        self.watched(watcher, f'{count} > 0')
+        # A host may be late with its word, and dead till then.
+        waiting.until(lambda: {HOST, REPOSITORY} == {
+            series['metric']['host'] for series in watcher.query(
+                'diffcache_host_alive == 1')}, 'both hosts to be alive')
         moved, = watcher.query('diffcache_request_wan_bytes_total > 0')
         self.assertIn(str(self.ports[HOST]), moved['metric']['instance'])
         expressions = (prometheus.expressions_of_rules(RULES)
@@ -148,19 +145,23 @@ class MonitoringTest(base.TestCase):
             watcher.query(expression)
         used = {name for expression in expressions
                 for name in metrics_of(expression)}
-        self.assertEqual(set(), used - watcher.names() - EVENTS)
+        waiting.until(lambda: not used - watcher.names() - EVENTS,
+                      'all that is used to be there',
+                      seen=lambda: used - watcher.names() - EVENTS)
         exposed = {family_of(name) for name in watcher.names()
                    if name.startswith('diffcache_')}
         self.assertEqual(set(), exposed - metrics_of(PAGE.read_text()))
 
     def test_an_alert_fires_when_a_host_dies(self):
         watcher = self.watch()
-        alert = 'ALERTS{alertname="DiffCacheHostDead",alertstate="firing"}'
-        self.wait(lambda: watcher.query(
-            f'diffcache_host_alive{{host="{HOST}"}} == 1'))
-        self.assertEqual([], watcher.query(alert))
+        # The other may be late with its word, and dead till then.
+        alert = ('ALERTS{alertname="DiffCacheHostDead",alertstate="firing",'
+                 f'host="{HOST}"}}')
+        alive = f'diffcache_host_alive{{host="{HOST}"}} == 1'
+        waiting.until(lambda: watcher.query(alive)
+                      and not watcher.query(alert), 'a host without an alert')
         self.processes[HOST].destroy()
-        fired, = self.wait(lambda: watcher.query(alert))
+        fired, = self.watched(watcher, alert)
         self.assertEqual((HOST, 'edge'), (fired['metric']['host'],
                                           fired['metric']['site']))
 

@@ -13,7 +13,6 @@
 
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
 
@@ -27,7 +26,6 @@ from tests.functional.fixtures import deployment
 from tests.functional.fixtures import rabbitmq
 from tests.functional.services import site
 
-SECONDS = 180
 IMAGE = '1d3a4a3e-0000-4000-8000-3b5f6a1c9d21'
 # A service whose database is late tries again after this many seconds.
 DATABASE = {'retry_interval': 1}
@@ -49,12 +47,6 @@ class StartOrderTest(base.TestCase):
         self.addCleanup(started.stop)
         started.start()
         return started
-
-    def wait(self, is_so, process):
-        deadline = time.monotonic() + SECONDS
-        while not is_so():
-            self.assertGreater(deadline, time.monotonic(), process.printed())
-            time.sleep(0.05)
 
 
 class TestDatabase(StartOrderTest):
@@ -158,7 +150,7 @@ class TestKeystone(StartOrderTest):
             keystone_authtoken={**self.cloud.login(),
                                 'www_authenticate_uri': self.cloud.url})
         api.wait_for('API is ready')
-        url = f'http://{server.LOOPBACK}:{port}/v1/templates'
+        url = f'http://{server.LOOPBACK}:{port}/v1/images'
         self.assertEqual(503, self.status_of(url))
         self.cloud.start(cloud.KEYSTONE)
         self.assertEqual(200, self.status_of(url), api.printed())

@@ -21,6 +21,7 @@ import threading
 from diffcache_openstack.ssdcache import control
 from testing import nbd
 from tests.functional.ssdcache import test_serve
+from tests import waiting
 
 SIZE = test_serve.SIZE
 CAPACITY = test_serve.CAPACITY
@@ -57,7 +58,7 @@ class TestAttach(AttachTest):
         done = subprocess.run(
             self.command('attach', '--control', self.control, '-f', 'json',
                          'a', str(self.origins['a']), '--limit', '100'),
-            capture_output=True, text=True, timeout=test_serve.PATIENCE_S)
+            capture_output=True, text=True, timeout=waiting.SECONDS)
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         found = json.loads(done.stdout)['volumes']['a']
         self.assertEqual((100, 'write-through'),
@@ -106,7 +107,7 @@ class TestAttach(AttachTest):
 
             thread = threading.Thread(target=change)
             thread.start()
-            asked.wait(test_serve.PATIENCE_S)
+            asked.wait(waiting.SECONDS)
             self.end(self.process)
             thread.join()
             self.process, exports = self.start(volumes=())

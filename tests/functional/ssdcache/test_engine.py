@@ -18,10 +18,9 @@ import subprocess
 import sys
 
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import ssdcached
-from tests.unit.ssdcache.engines import conformance
-
-PATIENCE_S = 120
+from diffcache_openstack.ssdcache import ssdcached
+from tests.unit.ssdcache import conformance
+from tests import waiting
 
 
 class TestSsdcached(conformance.EngineConformance):
@@ -50,7 +49,7 @@ class TestSsdcached(conformance.EngineConformance):
     @staticmethod
     def end(process):
         process.kill()
-        process.wait(PATIENCE_S)
+        process.wait(waiting.SECONDS)
         process.stdout.close()
 
     def test_capacity_is_that_of_the_option(self):
@@ -66,4 +65,4 @@ class TestSsdcached(conformance.EngineConformance):
     def test_a_stop_ends_with_0(self):
         self.attach('a', 10)
         os.kill(self.process.pid, signal.SIGTERM)
-        self.assertEqual(0, self.process.wait(PATIENCE_S))
+        self.assertEqual(0, self.process.wait(waiting.SECONDS))

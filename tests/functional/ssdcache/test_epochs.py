@@ -22,10 +22,11 @@ from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.agent.ssdcache import wear_budget
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
+from diffcache_openstack.ssdcache import ssdcached
 from testing import nbd
 from tests.functional.ssdcache import test_serve
+from tests import waiting
 
 BLOCK = test_serve.BLOCK
 CAPACITY = test_serve.CAPACITY
@@ -98,7 +99,7 @@ class TestEpochs(EpochTest):
             'trace', 'partition', str(path), '--capacity', str(CAPACITY),
             '--policy', 'latency', '-f', 'json']
         return json.loads(subprocess.check_output(
-            line, timeout=test_serve.PATIENCE_S))['sizes']
+            line, timeout=waiting.SECONDS))['sizes']
 
     def assert_near(self, expected, found):
         for name, size in expected.items():

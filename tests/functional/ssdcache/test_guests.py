@@ -16,7 +16,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 import unittest
 import uuid
 
@@ -28,6 +27,7 @@ from diffcache_openstack.ssdcache import control
 from tests.functional.fixtures import libvirt as libvirts
 from tests.functional.lazy import test_guests
 from tests.functional.ssdcache import test_attach
+from tests import waiting
 
 GROWN = 2 * test_attach.SIZE
 DOMAIN = '''
@@ -130,17 +130,10 @@ class PlainMonitor:
     """The monitor of a QEMU that no libvirt has started."""
 
     def __init__(self, path):
-        end = time.monotonic() + 60
-        while True:
-            self._socket = socket.socket(socket.AF_UNIX)
-            try:
-                self._socket.connect(str(path))
-                break
-            except OSError:
-                self._socket.close()
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
+        self._socket = socket.socket(socket.AF_UNIX)
+        # The same socket may be connected after attempts in vain.
+        waiting.until(lambda: not self._socket.connect(str(path)), 'QEMU',
+                      OSError)
         self._file = self._socket.makefile('rw')
         json.loads(self._file.readline())
         self.command('qmp_capabilities')
@@ -226,9 +219,9 @@ class TestExtendAnew(test_attach.AttachTest):
         for step in range(1, 4):
             control.send(self.control, 'disconnect', volume='a')
         self.monitor.command('block-job-set-speed', device='copy', speed=0)
-        end = time.monotonic() + 60
-        while (job := self.monitor.command('query-jobs')[0])[
-                'status'] != 'concluded':
-            self.assertLess(time.monotonic(), end, job)
-            time.sleep(0.05)
-        self.assertNotIn('error', job)
+
+        def concluded():
+            [job] = self.monitor.command('query-jobs')
+            return job['status'] == 'concluded' and job
+
+        self.assertNotIn('error', waiting.until(concluded, 'the backup'))

@@ -17,8 +17,8 @@
 import os
 import random
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache import server
 from testing import nbd
 from tests.functional.ssdcache import test_serve
 
@@ -80,7 +80,7 @@ class TestKills(test_serve.CacheTest):
         volume, words = Volume(), ('--format',)
         for kill in range(kills):
             # Half of the time the mode that has most to lose.
-            mode = rng.choice(server.MODES + ('write-back',) * 3)
+            mode = rng.choice(choices.MODES + ('write-back',) * 3)
             process, exports = self.start(
                 '--dirty-age', '0', *words, volumes=(f'a,mode={mode}',))
             words = ()

@@ -17,7 +17,7 @@ from diffcache_openstack.agent.ssdcache import volume_reports
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack import objects
-from diffcache_openstack.ssdcache.engines import ssdcached
+from diffcache_openstack.ssdcache import ssdcached
 from testing import nbd
 from tests.functional.ssdcache import test_serve
 

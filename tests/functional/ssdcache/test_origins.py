@@ -17,14 +17,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 from diffcache_openstack.ssdcache import control
 from testing import nbd
 from tests.functional.ssdcache import test_serve
+from tests import waiting
 
 ENOSPC = 28
-PATIENCE_S = test_serve.PATIENCE_S
 
 
 class OriginTest(test_serve.CacheTest):
@@ -45,15 +44,11 @@ class OriginTest(test_serve.CacheTest):
              str(self.socket), *option, 'file', str(self.image), *parameter])
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        self.wait_until(self.socket.exists)
+        waiting.until_started(server, self.socket.exists, 'nbdkit')
         return server
 
     def wait_until(self, is_so):
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_so():
-            if time.monotonic() > deadline:
-                self.fail(f'not in {PATIENCE_S} s')
-            time.sleep(0.01)
+        waiting.until(is_so, 'the cache')
 
     @property
     def address(self):

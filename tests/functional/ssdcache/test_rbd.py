@@ -11,17 +11,16 @@
 #    under the License.
 """Volumes in a real Ceph: a monitor and a daemon that keeps data in memory."""
 
-import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import uuid
 
+from diffcache_openstack.cached_volumes import origins
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache import origins
+from testing import server
 from tests.functional.ssdcache import test_origins
-from tests.functional.ssdcache import test_serve
+from tests import waiting
 
 CONFIGURATION = '''
 [global]
@@ -67,7 +66,7 @@ class TestRbd(test_origins.OriginTest):
 
     def run_ceph(self, *words):
         done = subprocess.run(words, capture_output=True, text=True,
-                              timeout=test_serve.PATIENCE_S)
+                              timeout=waiting.SECONDS)
         if done.returncode:
             self.fail(f'{words}: {done.stderr}')
         return done.stdout
@@ -76,9 +75,7 @@ class TestRbd(test_origins.OriginTest):
         ceph = self.directory / 'ceph'
         for name in ('mon', 'osd'):
             (ceph / name).mkdir(parents=True)
-        with contextlib.closing(socket.socket()) as free:
-            free.bind(('127.0.0.1', 0))
-            port = free.getsockname()[1]
+        port = server.free_port()
         fsid, osd = str(uuid.uuid4()), str(uuid.uuid4())
         configuration = ceph / 'ceph.conf'
         configuration.write_text(CONFIGURATION.format(

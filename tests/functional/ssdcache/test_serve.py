@@ -19,18 +19,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 
 from diffcache_openstack.ssdcache import control
 from testing import nbd
 from tests import base
+from tests import waiting
 
 BLOCK = 4096
 SIZE = 16 << 20
 CAPACITY = 1024
-# A machine may be slow; nothing here waits for this time.
-PATIENCE_S = 120
 
 
 class CacheTest(base.TestCase):
@@ -91,7 +89,7 @@ class CacheTest(base.TestCase):
         """Stop a cache; return its exit code."""
         if process.poll() is None:
             process.send_signal(number)
-        code = process.wait(PATIENCE_S)
+        code = process.wait(waiting.SECONDS)
         process.stdout.close()
         process.stderr.close()
         return code
@@ -102,7 +100,7 @@ class CacheTest(base.TestCase):
         for command in commands:
             line += ['-c', command]
         done = subprocess.run([*line, uri], capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+                              timeout=waiting.SECONDS)
         return done.returncode == 0 and 'failed' not in done.stdout
 
     def status(self, name):
@@ -119,7 +117,7 @@ class TestServe(CacheTest):
         note = self.state / f'{superblock[24:40].hex()}.failed'
         note.write_text('The cache device failed: it is gone\n')
         done = subprocess.run(self.line('a'), capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+                              timeout=waiting.SECONDS)
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertIn('start it with --format', done.stderr)
         self.assertIn(str(note), done.stderr)
@@ -162,7 +160,7 @@ class TestServe(CacheTest):
                 ['qemu-img', 'compare', '-f', 'raw', '-F', 'raw', str(image),
                  str(self.origins['a'])]):
             subprocess.run(line, check=True, capture_output=True,
-                           timeout=PATIENCE_S)
+                           timeout=waiting.SECONDS)
         self.assertEqual(self.status('a')['limit'], self.status('a')['blocks'])
 
     def test_exports_are_secret_names_of_volumes(self):
@@ -189,9 +187,11 @@ class TestParent(CacheTest):
              'import subprocess, sys; p = subprocess.Popen(sys.argv[1:],'
              ' stdout=subprocess.PIPE, stdin=subprocess.DEVNULL);'
              ' print(p.stdout.readline().decode(), end="")', *line],
-            stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+            stdout=subprocess.PIPE, text=True, timeout=waiting.SECONDS)
         ready = json.loads(starter.stdout)
-        self.addCleanup(os.kill, ready['pid'], signal.SIGKILL)
+        descriptor = os.pidfd_open(ready['pid'])
+        self.addCleanup(os.close, descriptor)
+        self.addCleanup(signal.pidfd_send_signal, descriptor, signal.SIGKILL)
         self.assertTrue(self.io(ready['exports']['a'], 'write -P 7 0 4k',
                                 'read -P 7 0 4k'))
         self.assertEqual('ok', self.status('a')['state'])
@@ -246,7 +246,7 @@ class TestRestart(CacheTest):
             subprocess.run(
                 ['qemu-img', 'compare', '-f', 'raw', '-F', 'raw',
                  exports['a'], str(self.origins['a'])], check=True,
-                capture_output=True, timeout=PATIENCE_S)
+                capture_output=True, timeout=waiting.SECONDS)
             self.assertEqual(0, self.status('a')['corrupted'])
 
     def test_another_file_under_the_name_of_a_volume(self):
@@ -286,7 +286,7 @@ class TestWriteBack(CacheTest):
         """Return why a start is refused."""
         done = subprocess.run(self.line(*volumes, words=words),
                               capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+                              timeout=waiting.SECONDS)
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         return done.stderr
 
@@ -364,11 +364,8 @@ class TestWriteBack(CacheTest):
     def test_dirty_blocks_are_written_back_when_they_are_old(self):
         self.end(self.process)
         self.start('--dirty-age', '0', volumes=self.VOLUMES)
-        deadline = time.monotonic() + PATIENCE_S
-        while self.status('a')['dirty'] and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertEqual((0, 7), (self.status('a')['dirty'],
-                                  self.origin(100 << 10)))
+        waiting.until(lambda: not self.status('a')['dirty'], 'no dirty block')
+        self.assertEqual(7, self.origin(100 << 10))
 
     def test_kills_under_writes_lose_nothing(self):
         process, exports = self.process, self.exports
@@ -534,7 +531,7 @@ class TestRefused(CacheTest):
                          '--socket', str(self.directory / 'other'),
                          '--control', str(self.directory / 'other-control'),
                          '--state', str(self.state), *words),
-            capture_output=True, text=True, timeout=PATIENCE_S)
+            capture_output=True, text=True, timeout=waiting.SECONDS)
         self.assertEqual((1, ''), (done.returncode, done.stdout), done.stderr)
         self.assertEqual(1, done.stderr.count('\n'), done.stderr)
         return done.stderr

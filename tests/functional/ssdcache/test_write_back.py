@@ -23,12 +23,12 @@ import uuid
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
+from diffcache_openstack.cached_volumes import origins
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache.engines import ssdcached
-from diffcache_openstack.ssdcache import origins
-from diffcache_openstack.ssdcache import write_back_notes
+from diffcache_openstack.ssdcache import engines
+from diffcache_openstack.ssdcache import ssdcached
 from testing import nbd
 from tests.functional.ssdcache import test_origins
 from tests.functional.ssdcache import test_serve

@@ -15,7 +15,9 @@ A history is a list of steps that a seed decides: disks of several series are
 written to, saved, restored and rolled back; versions are deleted, the store
 is pruned and its key replaced; processes that do so are killed, by SIGKILL
 after a random time or at a chosen write to the store; files of the store are
-flipped, cut and removed; the whole store is put back to an earlier state.
+flipped, cut and removed; the whole store is put back to an earlier state;
+system calls of a process fail, as those of a failing or full disk do; the
+store's filesystem loses its power, and with it what was not made durable.
 After each step everything that must hold is checked.
 
 ``python -m tests.functional.versions.histories --seconds 600 --directory DIR``
@@ -26,7 +28,6 @@ differ, all else is repeated.
 
 import argparse
 import collections
-import dataclasses
 import hashlib
 import os
 import pathlib
@@ -46,6 +47,10 @@ from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
+from tests.functional.versions import failing
+from tests.functional.versions import forked
+from tests.functional.versions import known_disks
+from tests.functional.versions import power
 
 STEPS = 30
 BLOCK = 4096
@@ -64,53 +69,6 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def has_qemu() -> bool:
-    """Whether qcow2 disks can be used here."""
-    return all(map(shutil.which, ('qemu-img', 'qemu-io', 'qemu-nbd')))
-
-
-@dataclasses.dataclass
-class Series:
-    """A disk, whose content is known."""
-
-    disk: version_store.Disk
-
-    @property
-    def path(self) -> pathlib.Path:
-        """The file."""
-        return self.disk.path
-
-    def content(self) -> bytes:
-        """Return what a guest reads."""
-        return read_disk(self.path, self.disk.format or 'raw')
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Write as a guest does."""
-        if self.disk.format == 'raw':
-            with open(self.path, 'r+b') as stream:
-                stream.seek(offset)
-                stream.write(data)
-            return
-        with tempfile.NamedTemporaryFile() as pattern:
-            pattern.write(data)
-            pattern.flush()
-            subprocess.run(
-                ['qemu-io', '-f', 'qcow2', '-c', f'write -q -s {pattern.name}'
-                 f' {offset} {len(data)}', str(self.path)], check=True)
-
-
-def read_disk(path: pathlib.Path, disk_format: str) -> bytes:
-    """Return what a guest reads of a disk, as QEMU has it."""
-    if disk_format == 'raw':
-        return path.read_bytes()
-    subprocess.run(['qemu-img', 'check', '-q', '-r', 'leaks', str(path)],
-                   check=True, stdout=subprocess.DEVNULL)
-    with tempfile.NamedTemporaryFile(dir=path.parent) as raw:
-        subprocess.run(['qemu-img', 'convert', '-f', disk_format, '-O', 'raw',
-                        str(path), raw.name], check=True)
-        return pathlib.Path(raw.name).read_bytes()
-
-
 class History:
     """A store, some disks, and what is known of every version."""
 
@@ -118,17 +76,22 @@ class History:
         self.directory = directory
         self.noise = random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
+        self.filesystem = (power.Filesystem(directory)
+                           if power.is_possible() else None)
+        # What is beside it is put in its place.
+        self.store = (self.filesystem.root if self.filesystem
+                      else directory) / 'store'
         self.keys = [self.noise.randbytes(32)] if seed % 3 else [None]
         self.block_size = self.noise.choice((512, 4096, 4096, 65536))
         self.series = [self._new_series(name) for name in 'abc']
         # What versions have, by their ids, with their series.
-        self.known: dict[str, tuple[Series, str]] = {}
+        self.known: dict[str, tuple[known_disks.Series, str]] = {}
         self.usual = collections.defaultdict(lambda: 0.1)
         self.log: list[str] = []
 
     # -- the parts
 
-    def _new_series(self, name: str) -> Series:
+    def _new_series(self, name: str) -> known_disks.Series:
         noise = self.noise
         size = noise.choice((noise.randrange(1, 400) * BLOCK,
                              noise.randrange(1, 400 * BLOCK)))
@@ -137,21 +100,21 @@ class History:
             image = self.directory / f'image-{name}'
             image.write_bytes(noise.randbytes(noise.randrange(size + 1)))
         path = self.directory / f'disk-{name}'
-        if name == 'c' and image is not None and has_qemu():
+        if name == 'c' and image is not None and known_disks.has_qemu():
             size = size // 512 * 512 + 512
             subprocess.run(
                 ['qemu-img', 'create', '-q', '-f', 'qcow2', '-b', str(image),
                  '-F', 'raw', str(path), str(size)], check=True)
-            return Series(version_store.Disk(path, name, image,
-                                             format='qcow2', manifest=True))
+            return known_disks.Series(version_store.Disk(
+                path, name, image, format='qcow2', manifest=True))
         start = image.read_bytes()[:size] if image else b''
         path.write_bytes(start + noise.randbytes(size - len(start)))
-        return Series(version_store.Disk(path, name, image, format='raw',
-                                         manifest=noise.random() < 0.3))
+        return known_disks.Series(version_store.Disk(
+            path, name, image, format='raw', manifest=noise.random() < 0.3))
 
     def blobs(self) -> file.FileStore:
         """Return the store's blobs."""
-        return file.FileStore(self.directory / 'store')
+        return file.FileStore(self.store)
 
     def open(self, blobs: file.FileStore | None = None
              ) -> version_store.VersionStore:
@@ -176,10 +139,10 @@ class History:
         series, _ = self.known[name]
         output = self.directory / 'restored'
         disk_format = self.noise.choice(('raw', 'raw', 'qcow2')) \
-            if has_qemu() else 'raw'
+            if known_disks.has_qemu() else 'raw'
         size = self.open().restore(name, output, disk_format,
                                    series.disk.base).size
-        found = read_disk(output, disk_format)
+        found = known_disks.read_disk(output, disk_format)
         output.unlink()
         if found[size:].strip(b'\0'):
             raise Wrong(f'version {name} has data after its end')
@@ -215,6 +178,7 @@ class History:
         """Perform the steps of a history."""
         for _ in range(steps):
             kinds = ['save', 'write', 'save']
+            kinds += ['cut'] if self.filesystem and self.known else []
             if self.known:
                 kinds += ['save_all', 'restore', 'rollback', 'delete',
                           'prune', 'kill', 'kill', 'damage', 'rewind',
@@ -235,7 +199,7 @@ class History:
             self.known, key=lambda name: (self.known[name][0].disk.series,
                                           self.known[name][1], name)))
 
-    def _write(self, series: Series | None = None) -> None:
+    def _write(self, series: known_disks.Series | None = None) -> None:
         series = series or self.noise.choice(self.series)
         size = len(series.content())
         for _ in range(self.noise.randrange(1, 6)):
@@ -252,7 +216,7 @@ class History:
     def _save_all(self) -> None:
         self._note_saved(self._save_some(self.series))
 
-    def _save_some(self, some: list[Series]):
+    def _save_some(self, some: list[known_disks.Series]):
         if len(self.known) > MOST_VERSIONS:
             self._delete()
         alpha = self.noise.choice((0.0, 0.0, 0.5, 'auto'))
@@ -322,11 +286,11 @@ class History:
 
     def _rewind(self) -> None:
         """Put the store back to an earlier state, which is noticed."""
-        store, copy = self.directory / 'store', self.directory / 'copy'
+        store, copy = self.store, self.store.with_name('copy')
         shutil.copytree(store, copy)
         try:
             self._note_saved(self._save_some([self.series[0]]))
-            later = self.directory / 'later'
+            later = self.store.with_name('later')
             store.rename(later)
             copy.rename(store)
             try:
@@ -339,8 +303,40 @@ class History:
             later.rename(store)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
+            self._make_durable()
+
+    def _make_durable(self) -> None:
+        """Have it survive what this module itself did to the store."""
+        if self.filesystem:
+            self.filesystem.make_durable()
 
     # -- kills
+
+    def _cut(self) -> None:
+        """Cut the power while nothing is done."""
+        before = self._state()
+        self.filesystem.cut()
+        self.filesystem.restore()
+        if self._state() != before:
+            raise Wrong('what was done is not durable')
+
+    def _cut_off(self, kind: str,
+                 work: Callable[[version_store.VersionStore], object]) -> None:
+        """Have a process do some work, and cut the power meanwhile."""
+        done = self.directory / 'done'
+        child = forked.start(lambda: (work(self.open()), done.write_text(
+            str(self.open()._access.head().number))))
+        forked.wait(child, self.noise.uniform(0, self.usual[kind] * 1.3))
+        self.filesystem.cut()
+        forked.kill(child)
+        os.waitpid(child, 0)
+        self.filesystem.restore()
+        self.log[-1] += ' and power'
+        self.counts['power lost'] += 1
+        number = done.read_text() if done.exists() else ''
+        done.unlink(missing_ok=True)
+        if number and self.open()._access.head().number != int(number):
+            raise Wrong(f'{kind} was done and is not durable')
 
     def _kill(self) -> None:
         kind = self.noise.choice(('save', 'rollback', 'rebuild', 'delete',
@@ -419,35 +415,29 @@ class History:
 
     def _killed(self, kind: str,
                 work: Callable[[version_store.VersionStore], object]) -> None:
-        """Have a process do some work, and kill it."""
+        """Have a process do some work, and kill it, or its disk fail."""
+        if failing.is_possible() and self.noise.random() < 0.4:
+            self._failed(kind, work)
+            return
+        if self.filesystem and self.noise.random() < 0.4:
+            self._cut_off(kind, work)
+            self._await_unlocked()
+            return
         at_write = (self.noise.randrange(12) if self.noise.random() < 0.5
                     else None)
         after = self.noise.uniform(0, self.usual[kind] * 1.3)
         started = time.monotonic()
-        child = os.fork()
-        if child == 0:
-            # With the programs that it starts: a host that fails takes all.
-            os.setpgid(0, 0)
-            status = 1
-            try:
-                blobs = self.blobs()
-                if at_write is not None:
-                    _die_at(blobs, at_write)
-                work(self.open(blobs))
-                status = 0
-            finally:
-                os._exit(status)
-        while at_write is None and time.monotonic() < started + after:
-            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG
-                         | os.WNOWAIT):
-                break
-            time.sleep(0.001)
+
+        def run() -> None:
+            blobs = self.blobs()
+            if at_write is not None:
+                _die_at(blobs, at_write)
+            work(self.open(blobs))
+
+        child = forked.start(run)
         if at_write is None:
-            for kill, target in ((os.killpg, child), (os.kill, child)):
-                try:
-                    kill(target, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            forked.wait(child, after)
+            forked.kill(child)
         status = os.waitpid(child, 0)[1]
         if status == 0:
             self.usual[kind] = time.monotonic() - started
@@ -455,14 +445,43 @@ class History:
             self.counts['killed'] += 1
         else:
             raise Wrong(f'{kind} failed before it was killed')
+        self._await_unlocked()
+
+    def _await_unlocked(self) -> None:
         for series in self.series:
-            _await_unlocked(series)
+            known_disks.await_unlocked(series)
+
+    def _state(self) -> list:
+        """Return what a successful change must have made durable."""
+        return [self.open()._access.head().number,
+                *(series.content() for series in self.series)]
+
+    def _failed(self, kind: str,
+                work: Callable[[version_store.VersionStore], object]) -> None:
+        """Have a process do some work while system calls fail."""
+        fault = failing.Fault.choose(self.noise)
+        self.log[-1] += f' {fault}'
+        before = self._state()
+        end = failing.run(fault, lambda: work(self.open()), self.directory)
+        self.counts[f'{fault.name}: {"injected" if end.hit else "too late"}'
+                    ] += 1
+        if (end.is_done and end.hit and fault.is_no_sync
+                and self._state() != before):
+            raise Wrong(f'{kind} succeeded although each sync failed: '
+                        f'{end.hit[0]}')
+        if not (end.is_done or end.hit):
+            raise Wrong(f'{kind} failed without a cause')
+        self._await_unlocked()
 
     # -- damage
 
     def _damage(self) -> None:
         """Damage a file of the store; then recover, or put it back."""
-        blobs = [path for path in sorted((self.directory / 'store').iterdir())
+        self._damage_one()
+        self._make_durable()
+
+    def _damage_one(self) -> None:
+        blobs = [path for path in sorted(self.store.iterdir())
                  if not path.name.startswith('.')]
         needed = self.blobs_needed()
         path = self.noise.choice([path for path in blobs
@@ -580,19 +599,6 @@ def _die_at(blobs: file.FileStore, write: int) -> None:
         setattr(blobs, name, dying(getattr(blobs, name)))
 
 
-def _await_unlocked(series: Series) -> None:
-    """Wait until programs that were killed have left a disk."""
-    if series.disk.format != 'qcow2':
-        return
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        done = subprocess.run(['qemu-img', 'check', '-q', str(series.path)],
-                              capture_output=True, text=True)
-        if 'lock' not in done.stderr:
-            return
-        time.sleep(0.01)
-
-
 def run_one(directory: pathlib.Path, seed: int, steps: int = STEPS
             ) -> collections.Counter[str]:
     """Run the history of a seed; return how often each step was taken.
@@ -607,6 +613,9 @@ def run_one(directory: pathlib.Path, seed: int, steps: int = STEPS
             raise Wrong(f'seed {seed}, after {len(history.log)} steps '
                         f'({", ".join(history.log)}): '
                         f'{type(exc).__name__}: {exc}') from exc
+        finally:
+            if history.filesystem:
+                history.filesystem.close()
         return history.counts
 
 

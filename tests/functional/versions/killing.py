@@ -22,13 +22,11 @@ runs as many rounds as it takes for so many kills to hit a running process.
 
 import argparse
 import collections
-import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +45,8 @@ from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
+from tests.functional.versions import forked
+from tests import waiting
 
 BLOCK = 4096
 BLOCKS = 600
@@ -120,12 +120,11 @@ class Qcow2Disk:
         self._check_unlocked()
 
     def _check_unlocked(self) -> subprocess.CompletedProcess[str]:
-        done = self._check()
-        deadline = time.monotonic() + 120
-        while 'lock' in done.stderr and time.monotonic() < deadline:
-            time.sleep(0.01)
+        def check() -> subprocess.CompletedProcess[str] | None:
             done = self._check()
-        return done
+            return None if 'lock' in done.stderr else done
+
+        return waiting.until(check, 'the lock of a disk')
 
     def _check(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(['qemu-img', 'check', '-q', str(self.path)],
@@ -188,26 +187,9 @@ class Round:
         """Do the work in a process and kill it; whether it was hit."""
         delay = self.noise.uniform(0, self.usual[kind] * 1.3)
         started = time.monotonic()
-        child = os.fork()
-        if child == 0:
-            # With the programs that it starts: a host that fails takes all.
-            os.setpgid(0, 0)
-            status = 1
-            try:
-                work()
-                status = 0
-            finally:
-                os._exit(status)
-        # Here too, or the child may do so after its group was killed.
-        os.setpgid(child, child)
-        while time.monotonic() - started < delay:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                return self._finished(kind, status, started)
-            time.sleep(0.0005)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        os.kill(child, signal.SIGKILL)
+        child = forked.start(work)
+        forked.wait(child, delay)
+        forked.kill(child)
         _, status = os.waitpid(child, 0)
         self.disk.await_unlocked()
         if os.WIFSIGNALED(status):

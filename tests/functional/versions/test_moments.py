@@ -11,18 +11,13 @@
 #    under the License.
 """One moment for all disks of a real guest, which writes to them in turn.
 
-The guest is a program in a boot sector: it counts, and writes each number to
-its first disk, which is raw, and then to its second, which is qcow2. Whatever
-keeps both disks at one moment finds the same number in both, or the second
-behind by one.
+The guest counts: its first disk is raw, its second is qcow2.
 """
 
 import os
 import shutil
 import signal
-import struct
 import subprocess
-import time
 import unittest
 from unittest import mock
 
@@ -32,36 +27,11 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions import version_store
 from tests import base
+from tests.functional.fixtures import counting_guest
 from tests.functional.fixtures import filesystems
 from tests.functional.fixtures import qemu
 
 _MIB = 1 << 20
-_SECTOR = 512
-_START_S = 180
-# What the guest's processor does, from address 7c00 on.
-_PROGRAM = bytes.fromhex(
-    '31c0'        # xor ax, ax
-    '8ed8'        # mov ds, ax
-    '8ed0'        # mov ss, ax
-    'bc007c'      # mov sp, 7c00
-    'fb'          # sti
-    '66ff060080'  # next: inc dword [8000]
-    'b280'        # mov dl, 80: the first disk
-    'e80700'      # call write
-    'b281'        # mov dl, 81: the second disk
-    'e80200'      # call write
-    'ebef'        # jmp next
-    'b80043'      # write: mov ax, 4300: of the BIOS, write sectors
-    'be247c'      # mov si, 7c24: what follows the program
-    'cd13'        # int 13
-    'c3')         # ret
-# Which sectors: one, from address 0:8000, to the second of the disk.
-_SECTORS = struct.pack('<BBHHHQ', 16, 0, 1, 0x8000, 0, 1)
-
-
-def _boot_sector() -> bytes:
-    """The first sector of a disk that starts the program."""
-    return (_PROGRAM + _SECTORS).ljust(_SECTOR - 2, b'\0') + b'\x55\xaa'
 
 
 @filesystems.NEEDED
@@ -72,7 +42,8 @@ class TestBothKinds(base.TestCase):
         super().setUp()
         self.mount = self.useFixture(filesystems.Xfs(self.directory)).path
         self.raw, self.qcow2 = self.mount / 'raw', self.mount / 'qcow2'
-        self.raw.write_bytes(_boot_sector().ljust(8 * _MIB, b'\0'))
+        self.raw.write_bytes(
+            counting_guest.boot_sector(2).ljust(8 * _MIB, b'\0'))
         subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2',
                         str(self.qcow2), '8M'], check=True)
         self.socket = self.directory / 'qmp'
@@ -94,27 +65,20 @@ class TestBothKinds(base.TestCase):
                 f'virtio-blk-pci,id=disk{number},drive=disk{number},'
                 f'bootindex={number}']
 
-    def number(self, content) -> int:
-        """What the guest wrote to a disk of this content."""
-        return struct.unpack_from('<I', content, _SECTOR)[0]
-
     def counted(self) -> int:
         """How far the guest is."""
-        with open(self.raw, 'rb') as stream:
-            return self.number(stream.read(2 * _SECTOR))
+        return counting_guest.counted(self.raw)
 
     def wait_for(self, number):
-        deadline = time.monotonic() + _START_S
-        while self.counted() < number:
-            self.assertLess(time.monotonic(), deadline, 'the guest is stuck')
-            time.sleep(0.02)
+        counting_guest.wait_for(self.raw, number)
 
     def numbers(self, versions) -> dict[str, int]:
         output = self.directory / 'out'
         found = {}
         for version in versions:
             self.store.restore(version.id, output, 'raw')
-            found[version.series] = self.number(output.read_bytes())
+            found[version.series] = counting_guest.number(
+                output.read_bytes())
         return found
 
     def assert_one_moment(self, versions) -> int:

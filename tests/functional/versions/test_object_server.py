@@ -23,10 +23,8 @@ import importlib.util
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
 import unittest
 import urllib.parse
 import uuid
@@ -36,9 +34,9 @@ from testing import server
 from tests import base
 from tests.functional.fixtures import swift
 from tests.unit.versions.blobs import conformance
+from tests import waiting
 
 _SERVER = 'versitygw'
-_START_S = 180
 _NEEDS = (f'needs the program {_SERVER} (go install github.com/versity/'
           'versitygw/cmd/versitygw@latest) and boto3')
 
@@ -72,7 +70,7 @@ class TestS3(conformance.KeepsVersions, base.TestCase):
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self._await(port)
+        waiting.until_listening(process, port)
         pathlib.Path(objects.name, 'versions').mkdir()
         config = self.write_file('glance.conf', (
             '[glance_store]\n'
@@ -83,17 +81,6 @@ class TestS3(conformance.KeepsVersions, base.TestCase):
             's3_store_bucket = versions\n'
             's3_store_bucket_url_format = path\n').encode())
         return registry.open_store('glance:s3', [str(config)])
-
-    def _await(self, port: int) -> None:
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                socket.create_connection(('127.0.0.1', port)).close()
-                return
-            except ConnectionRefusedError:
-                self.assertLess(time.monotonic(), deadline,
-                                'the object server did not start')
-                time.sleep(0.05)
 
 
 @unittest.skipUnless(swift.is_there() and importlib.util.find_spec(

@@ -34,12 +34,12 @@ class Endpoint:
         self._answers.site_map_changed(generation)
 
     @oslo_messaging.expose
-    def get_image(self, ctxt, template_id, output, mode=None):
-        return self._answers.get_image(template_id, output, mode)
+    def get_image(self, ctxt, image_id, output, mode=None):
+        return self._answers.get_image(image_id, output, mode)
 
     @oslo_messaging.expose
-    def register_image(self, ctxt, path, template_id, name):
-        return self._answers.register_image(path, template_id, name)
+    def register_image(self, ctxt, path, image_id, name):
+        return self._answers.register_image(path, image_id, name)
 
     @oslo_messaging.expose
     def create_patch(self, ctxt, target, bases, seconds, mbps):

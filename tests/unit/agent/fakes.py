@@ -37,10 +37,10 @@ from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import site_map
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 
 
-# What site maps of these tests say that a template weighs, bytes.
+# What site maps of these tests say that an image weighs, bytes.
 SIZE = 100 * 10 ** 6
 
 
@@ -49,9 +49,9 @@ def content_id(content: bytes) -> str:
     return hashlib.blake2s(content).hexdigest()
 
 
-def key_of(content: bytes, kind: str = view.TEMPLATES) -> view.Key:
+def key_of(content: bytes, kind: str = views.IMAGES) -> views.Key:
     """The key of an object with this content."""
-    return view.Key(kind, content_id(content))
+    return views.Key(kind, content_id(content))
 
 
 def make_patch(base: bytes, target: bytes) -> bytes:
@@ -63,14 +63,18 @@ class Inspector:
     """Manifests of these tests say nothing; content says it all."""
 
     def quick(self, key, path, manifest):
-        if key.kind == view.TEMPLATES and not manifest.exists():
+        if key.kind == views.IMAGES and not manifest.exists():
             raise exceptions.IntegrityError(f'{key} has no manifest')
 
     def deep(self, key, path, manifest):
-        if key.kind == view.MANIFESTS:
+        if key.kind == views.MANIFESTS:
             return
         if content_id(path.read_bytes()) != key.id:
             raise exceptions.IntegrityError(f'{key} is damaged')
+
+    def slowly(self, key, path, manifest, pace):
+        pace.progress(0, path.stat().st_size)
+        self.deep(key, path, manifest)
 
 
 class Handle:
@@ -104,12 +108,12 @@ class Network:
     """Hosts by URL, their files, and who moved what over the WAN."""
 
     def __init__(self):
-        self.files: dict[str, dict[view.Key, bytes]] = {}
-        self.claims: dict[view.Key, str] = {}
+        self.files: dict[str, dict[views.Key, bytes]] = {}
+        self.claims: dict[views.Key, str] = {}
         self.down: set[str] = set()
         self.refusing: set[str] = set()
-        self.fetches: list[tuple[str, str, view.Key]] = []
-        self.announced: list[tuple[view.Key, orders.Stage]] = []
+        self.fetches: list[tuple[str, str, views.Key]] = []
+        self.announced: list[tuple[views.Key, orders.Stage]] = []
         self.lock = threading.Lock()
 
 
@@ -174,7 +178,9 @@ class Plane:
     def _get(self, source, order, handle, progress):
         """Bytes over WAN and LAN."""
         if isinstance(source, orders.BuildSource):
-            return 0, self.build(source.base, source.patch, order.manifest,
+            base = source.base.path if isinstance(
+                source.base, orders.KnownFile) else source.base
+            return 0, self.build(base, source.patch, order.manifest,
                                  order.dest)
         if source.link == orders.Link.LAN:
             return 0, self.fetch(source.host.url, order, handle, progress)
@@ -215,7 +221,7 @@ class Plane:
             raise exceptions.ObjectMissing(f'{url} has no {key}')
         with self.network.lock:
             self.network.fetches.append((self.name, url, key))
-        if key.kind != view.MANIFESTS and content_id(content) != key.id:
+        if key.kind != views.MANIFESTS and content_id(content) != key.id:
             raise exceptions.IntegrityError(f'{key} from {url} is damaged')
         return content
 
@@ -363,13 +369,13 @@ class SiteMap:
         self.trusts = True
         self.early = set()
 
-    def add_early(self, template):
+    def add_early(self, image):
         if self.trusts:
-            ref = site_map.to_template(template)
+            ref = site_map.to_image(image)
             self.early.add(ref.content_id)
             self._host.view = dataclasses.replace(
                 self._host.view,
-                templates=(*self._host.view.templates, ref))
+                images=(*self._host.view.images, ref))
         return self.trusts
 
     def is_early(self, content_id):
@@ -382,8 +388,8 @@ class SiteMap:
     def current(self):
         return self._host.view
 
-    def find(self, template_id):
-        return self._host.view.template(template_id)
+    def find(self, image_id):
+        return self._host.view.image(image_id)
 
 
 class Agents:
@@ -432,13 +438,13 @@ class Host:
 
     def __init__(self, directory: pathlib.Path, network: Network, name: str,
                  capacity: int | None = None, keep_requested: bool = False):
-        self.view = view.SiteView()
+        self.view = views.SiteView()
         self.now = 1000.0
         self.while_asleep = lambda: None
         self.plane = Plane(network, name)
         root = directory / name / 'objects'
         self.borrowed = borrowed_files.BorrowedFiles(
-            directory / name / 'borrowed.json', root / view.MANIFESTS,
+            directory / name / 'borrowed.json', root / views.MANIFESTS,
             self.plane, lambda path: os.open(path, os.O_RDONLY), verify)
         self.held = holdings.Holdings(root, capacity, Inspector(),
                                       self.plane.readers, self.borrowed)
@@ -482,18 +488,18 @@ class Host:
     def new_throttle(self):
         return throttles.Throttle(Handle())
 
-    def put(self, content: bytes, kind: str = view.TEMPLATES) -> view.Key:
-        """Hold an object, with its manifest if it is a template."""
+    def put(self, content: bytes, kind: str = views.IMAGES) -> views.Key:
+        """Hold an object, with its manifest if it is an image."""
         key = key_of(content, kind)
-        if kind == view.TEMPLATES:
-            self._store(view.Key(view.MANIFESTS, key.id), b'manifest')
+        if kind == views.IMAGES:
+            self._store(views.Key(views.MANIFESTS, key.id), b'manifest')
         self._store(key, content)
         return key
 
-    def borrow(self, path: pathlib.Path) -> view.Key:
+    def borrow(self, path: pathlib.Path) -> views.Key:
         """Use the file of another service; its manifest is here."""
         key = key_of(path.read_bytes())
-        self._store(view.Key(view.MANIFESTS, key.id), b'manifest')
+        self._store(views.Key(views.MANIFESTS, key.id), b'manifest')
         self.borrowed.add(key, path)
         return key
 
@@ -503,29 +509,29 @@ class Host:
         self.plane.network.files[self.plane.url][key] = content
 
 
-def site_view(hosts: list[Host], templates: dict[str, bytes],
+def site_view(hosts: list[Host], images: dict[str, bytes],
               patches: list[tuple[bytes, bytes]],
-              repository: str = 'repo') -> view.SiteView:
+              repository: str = 'repo') -> views.SiteView:
     """A site map of these hosts; ``repository`` names one of them."""
-    refs = tuple(view.TemplateRef(name, name, content_id(content),
-                                  SIZE, SIZE)
-                 for name, content in templates.items())
+    refs = tuple(views.ImageRef(name, name, content_id(content),
+                                SIZE, SIZE)
+                 for name, content in images.items())
     patch_refs = tuple(
-        view.PatchRef(content_id(make_patch(base, target)), content_id(base),
-                      content_id(target), SIZE // 20, 0.1)
+        views.PatchRef(content_id(make_patch(base, target)), content_id(base),
+                       content_id(target), SIZE // 20, 0.1)
         for base, target in patches)
     host_refs = tuple(
-        view.HostRef(h.plane.name,
-                     'repository' if h.plane.name == repository
-                     else 'compute', h.plane.url, True, h.held.readable())
+        views.HostRef(h.plane.name,
+                      'repository' if h.plane.name == repository
+                      else 'compute', h.plane.url, True, h.held.readable())
         for h in hosts)
-    return view.SiteView(1, refs, patch_refs, host_refs,
-                         view.Links(4000.0, 1000.0, 20.0))
+    return views.SiteView(1, refs, patch_refs, host_refs,
+                          views.Links(4000.0, 1000.0, 20.0))
 
 
-def with_sizes(site: view.SiteView, sizes: dict[str, int]) -> view.SiteView:
-    """A site map whose templates of some contents have other sizes."""
-    return dataclasses.replace(site, templates=tuple(
-        dataclasses.replace(template, data_size=sizes.get(
-            template.content_id, template.data_size))
-        for template in site.templates))
+def with_sizes(site: views.SiteView, sizes: dict[str, int]) -> views.SiteView:
+    """A site map whose images of some contents have other sizes."""
+    return dataclasses.replace(site, images=tuple(
+        dataclasses.replace(image, data_size=sizes.get(
+            image.content_id, image.data_size))
+        for image in site.images))

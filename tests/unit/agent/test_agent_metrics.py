@@ -20,8 +20,8 @@ from diffcache_openstack.agent import agent_metrics
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import volume_moves
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
-from diffcache_openstack.sites import view
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.sites import views
 from tests import base
 
 _MOST = agent_metrics._MOST_REASONS
@@ -36,9 +36,9 @@ class RequestMetricsTest(base.TestCase):
 
     def observe(self, **values):
         request = objects.Request(
-            id=str(uuid.uuid4()), template_id='t', host='h1',
-            started_at=objects_base.now(), **values)
-        self.metrics.observe(request, view.TemplateRef(
+            id=str(uuid.uuid4()), image_id='t', host='h1',
+            started_at=versioned.now(), **values)
+        self.metrics.observe(request, views.ImageRef(
             't', 'Image', 'f' * 64, size=100, data_size=50,
             compressed_size=20))
 
@@ -92,6 +92,26 @@ class MoveCollectorTest(base.TestCase):
                 ('moves_total', {'outcome': 'received'}),
                 ('moves_total', {'outcome': 'failed'}),
                 ('warmed_bytes_total', {}))))
+
+
+class ScrubCollectorTest(base.TestCase):
+
+    def test_values(self):
+        found = mock.Mock()
+        found.report.return_value = {
+            'rate': 10, 'needed_rate': 0.5, 'unread': 1, 'overdue_bytes': 7,
+            'read_bytes': 20, 'damaged': 2, 'damages': ['one']}
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(agent_metrics.ScrubCollector(found))
+        for name, value in (
+                ('scrub_rate_bytes_per_second', 10),
+                ('scrub_needed_bytes_per_second', 0.5),
+                ('scrub_unread_objects', 1), ('scrub_overdue_bytes', 7),
+                ('scrub_read_bytes_total', 20),
+                ('scrub_damaged_objects_total', 2),
+                ('damaged_delivered_objects', 1)):
+            self.assertEqual(value, registry.get_sample_value(
+                f'diffcache_{name}'), name)
 
 
 class VersionCollectorTest(base.TestCase):

@@ -22,27 +22,28 @@ from diffcache_openstack.agent import link
 from diffcache_openstack.agent.state import current_map
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
-from diffcache_openstack.sites import view
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.sites import views
 from tests import base
 from tests import host_key_files
 from tests.unit.agent.state import test_current_map
 from tests.unit import arriving
 from tests.unit import volume_reports
+from tests import waiting
 
 CONTENT = test_current_map.CONTENT
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.timezone.utc)
 
 
 def a_request():
-    return objects.Request(id=str(uuid.uuid4()), template_id='t', host='h1',
+    return objects.Request(id=str(uuid.uuid4()), image_id='t', host='h1',
                            started_at=NOW)
 
 
@@ -313,9 +314,9 @@ class LinkTest(base.TestCase):
     def test_fills_are_told_when_they_changed(self):
         for done in (0, 0, 5, 5):
             self.status.pending = [objects.Fill(
-                kind=view.TEMPLATES, id=CONTENT, active=True,
+                kind=views.IMAGES, id=CONTENT, active=True,
                 bytes_total=9, bytes_done=done,
-                retry_at=objects_base.now())]
+                retry_at=versioned.now())]
             self.link.report()
         self.assertEqual([0, 5], [
             sum(fill.bytes_done for fill in call[2])
@@ -361,10 +362,10 @@ class LinkTest(base.TestCase):
         self.assertEqual(1, len(self.conductor.named('register_host')))
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
         self.assertEqual([3], self.learned)
-        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.held[views.Key(views.IMAGES, CONTENT)] = 5
         self.link.report()
         self.assertEqual([
-            ('change_holdings', [('templates', CONTENT, 5)], [], 1, 5)],
+            ('change_holdings', [('images', CONTENT, 5)], [], 1, 5)],
             self.conductor.named('change_holdings'))
         self.held.clear()
         self.link.report()
@@ -372,24 +373,24 @@ class LinkTest(base.TestCase):
                          self.conductor.named('change_holdings')[-1])
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
 
-    def test_borrowed_templates_also_if_they_are_held(self):
-        key = view.Key(view.TEMPLATES, CONTENT)
+    def test_borrowed_images_also_if_they_are_held(self):
+        key = views.Key(views.IMAGES, CONTENT)
         self.link.report()
         self.held.borrowed[key] = 7
         for _ in range(2):
             self.link.report()
         self.held[key] = 5
         self.link.report()
-        self.assertEqual([[], [('templates', CONTENT, 7)]],
+        self.assertEqual([[], [('images', CONTENT, 7)]],
                          [call[1] for call in
                           self.conductor.named('report_borrowed')])
 
     def test_all_holdings_where_a_difference_does_not_fit(self):
         self.link.report()
         self.conductor.differs = True
-        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.held[views.Key(views.IMAGES, CONTENT)] = 5
         self.link.report()
-        self.assertEqual([('templates', CONTENT, 5)],
+        self.assertEqual([('images', CONTENT, 5)],
                          self.conductor.named('report_holdings')[-1][1])
 
     def test_requests_wait_for_the_conductor(self):
@@ -423,18 +424,18 @@ class LinkTest(base.TestCase):
 
     def test_suspects_are_told_once(self):
         self.conductor.dead = True
-        self.host.suspect('h2', view.Key(view.TEMPLATES, CONTENT))
+        self.host.suspect('h2', views.Key(views.IMAGES, CONTENT))
         self.assertRaises(exceptions.ServiceUnavailable, self.link.report)
         self.conductor.dead = False
         for _ in range(2):
             self.link.report()
-        self.assertEqual([('verify_object', 'h2', 'templates', CONTENT)],
+        self.assertEqual([('verify_object', 'h2', 'images', CONTENT)],
                          self.conductor.named('verify_object'))
 
     def test_a_conductor_that_forgot_is_told_all_again(self):
         self.link.report()
         self.conductor.known = False
-        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.held[views.Key(views.IMAGES, CONTENT)] = 5
         self.assertRaises(exceptions.NotFound, self.link.report)
         self.link.report()
         self.assertEqual(2, len(self.conductor.named('register_host')))
@@ -450,5 +451,5 @@ class LinkTest(base.TestCase):
         self.assertFalse(back.wait(0.05))
         self.assertFalse(self.site_map.reachable)
         self.conductor.dead = False
-        self.assertTrue(back.wait(20))
+        self.assertTrue(back.wait(waiting.SECONDS))
         self.assertTrue(self.site_map.reachable)

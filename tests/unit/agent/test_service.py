@@ -18,7 +18,7 @@ from diffcache_openstack.agent import service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.conf import opts
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 
 
@@ -95,13 +95,13 @@ class AgentTest(base.TestCase):
         self.assertIn('advertise_url', str(error))
 
     def test_a_repository_registers_without_a_conductor(self):
-        image = self.write_file('image', b'content' * 100000)
+        path = self.write_file('image', b'content' * 100000)
         agent = self.started(agent={'role': 'repository'})
-        template = agent.repository.register(image, 'id', 'name')
+        image = agent.repository.register(path, 'id', 'name')
         agent.stop()
         again = self.started(agent={'role': 'repository'})
         self.assertEqual(['id'], [i.id for i in again.repository.images()])
-        self.assertIn(view.Key(view.TEMPLATES, template.content_id),
+        self.assertIn(views.Key(views.IMAGES, image.content_id),
                       again.held)
 
     def get(self, agent, path):
@@ -124,7 +124,7 @@ class AgentTest(base.TestCase):
         agent.repository.register(image, 'id', 'name')
         status, text = self.get(agent, '/metrics')
         self.assertEqual(200, status)
-        for line in ('diffcache_cache_objects{kind="templates",owner="agent"}'
+        for line in ('diffcache_cache_objects{kind="images",owner="agent"}'
                      ' 1.0', 'diffcache_conductor_reachable 0.0',
                      'diffcache_request_wan_bytes_total 0.0',
                      'diffcache_data_plane_events_total{event="refused"} 0.0',

@@ -32,7 +32,7 @@ from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
@@ -48,7 +48,7 @@ OTHER_PROJECT = tokens.OTHER_PROJECT
 ROLES = tokens.ROLES
 SYSTEM_ROLES = tokens.SYSTEM_ROLES
 # Once: tests that run when an hour ends have the same one in all they do.
-_ASKED = (objects_base.now() - datetime.timedelta(hours=1)).replace(
+_ASKED = (versioned.now() - datetime.timedelta(hours=1)).replace(
     minute=0, second=0, microsecond=0)
 
 
@@ -59,7 +59,7 @@ def asked(number):
 
 def fill(db):
     """Two images with patches, one private, three hosts, some requests."""
-    when = objects_base.now()
+    when = versioned.now()
     for name, values in (('h1', {}), ('h2', {}),
                          ('hub', {'role': objects.REPOSITORY,
                                   'site': 'centre'})):
@@ -68,7 +68,7 @@ def fill(db):
     for number, values in ((1, {'owner': PROJECT}), (2, {'family': 't1'}),
                            (3, {'owner': OTHER_PROJECT,
                                 'visibility': 'private'})):
-        db.write(catalogue.put_template, database.template(
+        db.write(catalogue.put_image, database.image(
             number, data_size=100 * test_agents.MB, **values), when)
     db.write(catalogue.put_patch, database.patch(1, 2), when)
     db.write(held_rows.put_holdings, 'h1',
@@ -77,7 +77,7 @@ def fill(db):
              when)
     db.write(history.put_requests, [
         database.request(number, way='build', wan_bytes=5, seconds=1.5,
-                         template_id='t2', started_at=asked(number))
+                         image_id='t2', started_at=asked(number))
         for number in range(3)])
 
 
@@ -111,7 +111,7 @@ class ApiTest(test_agents.ConductorTest):
             conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova,
             quotas.Quotas(self.conf, self.database),
             conductor_volumes_api.VolumesAPI(self.bus, self.conf),
-            conductor_lazy_api.LazyAPI(self.bus, self.conf))
+            conductor_lazy_api.LazyAPI(self.bus, self.conf), fakes.Cinder())
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

@@ -19,7 +19,7 @@ from diffcache_openstack.api import handlers
 from diffcache_openstack.api import policies
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api import policy
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 
 PATH = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'admin'
         / 'security-rights.inc')

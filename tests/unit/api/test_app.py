@@ -24,7 +24,7 @@ from diffcache_openstack.api import app
 from diffcache_openstack.api import fields
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import messaging
 from tests.unit.api import base
 
@@ -100,7 +100,7 @@ class TestNeighbour(base.ApiTest):
         self.patch(microversions, 'VERSIONS', [microversions.MINIMUM,
                                                self.NEW])
         self.patch(microversions, 'MAXIMUM', self.NEW)
-        self.enterContext(mock.patch.dict(fields.TEMPLATE.fields, {
+        self.enterContext(mock.patch.dict(fields.IMAGE.fields, {
             'members': fields.Field(since=self.NEW)}))
         routes = [
             dataclasses.replace(route, since=self.NEW)
@@ -112,9 +112,9 @@ class TestNeighbour(base.ApiTest):
         self.conf.set_override('response_validation', 'ignore', 'api')
 
     def test_field_of_a_later_version(self):
-        path = '/v1/templates/t1'
-        old = self.get(path, version='1.0')['template']
-        new = self.get(path, version='1.1')['template']
+        path = '/v1/images/t1'
+        old = self.get(path, version='1.0')['image']
+        new = self.get(path, version='1.1')['image']
         self.assertEqual({**old, 'members': 1}, new)
         self.assertNotIn('members', old)
 

@@ -29,8 +29,8 @@ from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache as precache_states
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from diffcache_openstack.prefetch import profiles
 from tests import base as tests_base
@@ -46,7 +46,7 @@ PATH = '/var/lib/nova/instances'
 SECRETS = (HOST, PATH, 'secret-aggregate')
 PROJECT_USERS = ('member', 'reader')
 OPERATORS = ('admin', 'service', 'auditor')
-LISTED = {'templates', 'versions', 'version_tasks', 'version_policies',
+LISTED = {'images', 'versions', 'version_tasks', 'version_policies',
           'precache_jobs', 'targets', 'volume_caches', 'profiles',
           'hydrations'}
 
@@ -146,7 +146,7 @@ class FilledTest(base.ApiTest):
         self.nova.change('stopped', host=HOST)
         # What the test writes stays as it is.
         self.conductor._dispatcher.wake = lambda: None
-        when = objects_base.now()
+        when = versioned.now()
         self.version, self.task, self.job = (base.unknown_id()
                                              for _each in range(3))
         self.write(db.create, objects.NewVersion(
@@ -170,10 +170,10 @@ class FilledTest(base.ApiTest):
                                            'stopped', base.PROJECT)})
         self.write(hydrations.put, HOST, [arriving.hydration('stopped')],
                    {'stopped': base.PROJECT})
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             4, owner=base.OTHER_PROJECT, visibility='private', family='t1'),
             when)
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             5, owner=base.PROJECT, visibility='private', size=10 ** 8), when)
         _status, body, _headers = self.call(
             'POST', '/v1/profiles', self.new_profile(), user='member')
@@ -210,7 +210,7 @@ class FilledTest(base.ApiTest):
             message=f'{PATH} is full')], when)
 
     def samples(self):
-        """A request of each route, by method and template."""
+        """A request of each route, by method and image."""
         path = f'/v1/versions/{self.version}'
         volume = f'/v1/volume-caches/{volume_reports.VOLUME}'
         return {
@@ -235,9 +235,9 @@ class FilledTest(base.ApiTest):
             ('POST', '/v1/profiles'): ('/v1/profiles', self.new_profile()),
             ('DELETE', '/v1/profiles/{profile_id}'):
                 (f'/v1/profiles/{self.profile}', None),
-            ('GET', '/v1/templates'): ('/v1/templates?name=Image 1', None),
-            ('GET', '/v1/templates/{template_id}'):
-                ('/v1/templates/t1', None),
+            ('GET', '/v1/images'): ('/v1/images?name=Image 1', None),
+            ('GET', '/v1/images/{image_id}'):
+                ('/v1/images/t1', None),
             ('GET', '/v1/limits'):
                 (f'/v1/limits?project_id={base.PROJECT}', None),
             ('GET', '/v1/versions'): ('/v1/versions', None),
@@ -329,7 +329,7 @@ class TestWalk(FilledTest):
         for route, path, body in self.walk():
             if route.shows is fields.LIMITS:
                 self.refused_plainly(403, route.method, path, body, 'other')
-            if route.shows is fields.TEMPLATE or '<' not in route.path:
+            if route.shows is fields.IMAGE or '<' not in route.path:
                 continue
             # What only administrators may do is refused to all others.
             status = 403 if checks[route.policy] == rules.ADMIN else 404
@@ -338,7 +338,7 @@ class TestWalk(FilledTest):
                                      'other')
         for route, path, _body in self.walk('GET'):
             if '<' not in route.path and route.shows not in (
-                    fields.TEMPLATE, fields.LIMITS):
+                    fields.IMAGE, fields.LIMITS):
                 self.assertEqual([], self.entries(route, 'other', path))
 
     def test_project_sees_its_fields_and_no_secrets(self):
@@ -387,7 +387,7 @@ class TestFields(FilledTest):
     def test_members_are_those_that_the_caller_may_see(self):
         """Another project's private image is not counted."""
         for user, count in (('admin', 2), ('member', 1), ('other', 2)):
-            found = self.get('/v1/templates/t1', user=user)['template']
+            found = self.get('/v1/images/t1', user=user)['image']
             self.assertEqual(count, found['members'], user)
 
     def test_code_says_why_where_the_error_is_not_shown(self):
@@ -408,11 +408,11 @@ class TestFields(FilledTest):
                          last['id'])
         self.refused(400, 'GET', f'{path}?marker={HOST}/t1', user='member')
 
-    def check_ids(self, targets, templates):
+    def check_ids(self, targets, images):
         hosts = [HOST, HOST, f'{HOST}-b']
         self.assertEqual(
-            [f'{host_ids.host_id(base.PROJECT, host)}/{template}'
-             for host, template in zip(hosts, templates)],
+            [f'{host_ids.host_id(base.PROJECT, host)}/{image}'
+             for host, image in zip(hosts, images)],
             [target['id'] for target in targets])
 
     def test_targets_of_a_host_are_the_operators(self):

@@ -15,7 +15,7 @@ from werkzeug import exceptions as http
 from diffcache_openstack.api.policies import hosts
 from diffcache_openstack.api.policies import versions
 from diffcache_openstack.api import policy
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from tests.unit.db import database
 
 
@@ -37,7 +37,7 @@ class TestDecisions(database.DatabaseTest):
         self.patch(policy.time, 'monotonic', lambda: self.now)
 
     def may(self, *roles, rule=hosts.LIST):
-        return self.enforcer.may(context.RequestContext(
+        return self.enforcer.may(contexts.RequestContext(
             user_id='u', project_id='p', roles=list(roles),
             overwrite=False), rule)
 
@@ -74,8 +74,8 @@ class TestRefusals(database.DatabaseTest):
         return self.enforcer.needed(hosts.LIST)
 
     def test_a_refusal_names_the_policy_and_the_roles(self):
-        nobody = context.RequestContext(user_id='u', project_id='p',
-                                        roles=['member'], overwrite=False)
+        nobody = contexts.RequestContext(user_id='u', project_id='p',
+                                         roles=['member'], overwrite=False)
         error = self.assertRaises(http.Forbidden, self.enforcer.require,
                                   nobody, hosts.LIST)
         self.assertIn(hosts.LIST, error.description)

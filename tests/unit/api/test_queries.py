@@ -19,13 +19,13 @@ from diffcache_openstack.db.planning import precache
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.api import base
 from tests.unit.db import database
 
 PATHS = ('/v1/hosts', '/v1/hosts/h1', '/v1/hosts/h1/objects',
          '/v1/holdings', '/v1/holdings?site=edge&not_in_plan={plan}',
-         '/v1/templates', '/v1/templates/t1', '/v1/templates/t1/locations',
+         '/v1/images', '/v1/images/t1', '/v1/images/t1/locations',
          '/v1/patches', '/v1/patches?target=t1&target=t2', '/v1/patch-pairs',
          '/v1/plans', '/v1/plans/{plan}', '/v1/requests',
          '/v1/sites', '/v1/sites/edge/report', '/v1/sites/edge/forecast',
@@ -50,10 +50,10 @@ class TestQueries(base.ApiTest):
     def add_job(self, job_id, numbers):
         images = [f't{number}' for number in numbers]
         self.write(precache.create, objects.PrecacheJob(
-            id=job_id, images=images, hosts=['h1']), objects_base.now())
+            id=job_id, images=images, hosts=['h1']), versioned.now())
         self.write(precache.sync_targets, job_id, ['h1'], [
             precache.WantedImage(image, database.content(1), 5)
-            for image in images], objects_base.now())
+            for image in images], versioned.now())
 
     def count(self, path):
         """Statements that answering a request sends to the database."""
@@ -72,9 +72,9 @@ class TestQueries(base.ApiTest):
         return len(seen)
 
     def add_much(self):
-        when = objects_base.now()
+        when = versioned.now()
         for number in MORE:
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 number, family='t1'), when)
             self.write(catalogue.put_patch, database.patch(1, number), when)
             self.write(host_rows.put_host, database.host(f'g{number}'), when)
@@ -91,7 +91,7 @@ class TestQueries(base.ApiTest):
         self.api.plan_now(self.ctxt, 'edge')
 
     def test_lookups_read_a_map_once_for_all_hosts(self):
-        path = '/v1/templates/t1/lookups'
+        path = '/v1/images/t1/lookups'
         counts = []
         for add in (list, self.add_much):
             add()

@@ -22,7 +22,7 @@ from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.prefetch import profiles
 from tests import base as tests_base
 from tests.unit.api import base
@@ -51,14 +51,14 @@ class TestReference(base.ApiTest):
         self.conductor.tg.stop()
         self.samples = {}
 
-    def sample(self, method, template, body=None, query='', **arguments):
+    def sample(self, method, image, body=None, query='', **arguments):
         """Run a sample, and note what it was."""
-        path = template.format(**arguments) + query
+        path = image.format(**arguments) + query
         status, came, _headers = self.call(method, path, body)
         route = next(route for route in handlers.routes()
-                     if (route.method, route.template) == (method, template))
+                     if (route.method, route.template) == (method, image))
         self.assertEqual(route.status, status, came)
-        self.samples[method, template] = (
+        self.samples[method, image] = (
             reference.steady(path), _without_ids(body), came)
         return came
 
@@ -69,10 +69,10 @@ class TestReference(base.ApiTest):
             'h1', database.content(3), boot_sets.BootReads(
                 't3', 8 * profiles.CHUNK, rows), requests=2.0,
             wait_seconds=1.5, from_peer=False, saved_seconds=2.5,
-            pinned=False)], objects_base.now())
+            pinned=False)], versioned.now())
         self.database.write(boot_sets.exchange, 'h1', [boot_sets.HeldSet(
             database.content(3), 8 * profiles.CHUNK, 'ready')], None,
-            objects_base.now())
+            versioned.now())
 
     def run_all(self):
         self.run_discovery()
@@ -87,25 +87,25 @@ class TestReference(base.ApiTest):
                 bytes=1500000000)]))
         self.sample('GET', '/v1/hosts/{name}', name='h1')
         self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
-                    query='?kind=templates')
+                    query='?kind=images')
         self.sample('GET', '/v1/holdings', query='?site=edge&limit=1')
         self.sample('GET', '/v1/hosts/{name}/pending-images', name='h1',
                     query='?state=waiting_for_space')
         self.want_boot_set()
         self.sample('GET', '/v1/hosts/{name}/boot-sets', name='h1',
                     query='?state=ready')
-        self.sample('GET', '/v1/templates', query='?family=t1')
-        self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
-        self.sample('GET', '/v1/templates/{template_id}/locations',
-                    template_id='t1')
-        self.sample('GET', '/v1/templates/{template_id}/lookups',
-                    template_id='t2', query='?site=edge&limit=1')
+        self.sample('GET', '/v1/images', query='?family=t1')
+        self.sample('GET', '/v1/images/{image_id}', image_id='t1')
+        self.sample('GET', '/v1/images/{image_id}/locations',
+                    image_id='t1')
+        self.sample('GET', '/v1/images/{image_id}/lookups',
+                    image_id='t2', query='?site=edge&limit=1')
         self.sample('GET', '/v1/patches', query='?target=t2&target=t3')
         self.sample('GET', '/v1/patches/{patch_id}',
                     patch_id=database.patch(1, 2).id)
         self.sample('GET', '/v1/patch-pairs', query='?target=t2')
         self.sample('GET', '/v1/lookups',
-                    query='?host=h1&template_id=t2&limit=1')
+                    query='?host=h1&image_id=t2&limit=1')
         self.sample('GET', '/v1/requests', query='?site=edge&limit=1')
         self.sample('GET', '/v1/sites')
         self.sample('GET', '/v1/limits')

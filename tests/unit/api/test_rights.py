@@ -13,7 +13,7 @@
 
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from tests.unit.api import base
 from tests.unit.conductor import fakes
@@ -32,7 +32,7 @@ class RightsTest(base.ApiTest):
     def setUp(self):
         super().setUp()
         self.host = fakes.listen(self, 'h2')
-        when = objects_base.now()
+        when = versioned.now()
         self.version = base.unknown_id()
         self.write(db.create, objects.NewVersion(
             id=self.version, server_id='foreign',
@@ -129,13 +129,13 @@ class TestReadingWideIsNotWritingWide(RightsTest):
             self.assertEqual((200, user), (status, body['version']['name']))
 
 
-class TestTemplatesOfHosts(base.ApiTest):
+class TestImagesOfHosts(base.ApiTest):
 
     def test_only_operators_learn_what_a_host_holds(self):
         for user in ('member', 'reader', 'other'):
-            self.refused(403, 'GET', '/v1/templates?host=h1', user=user)
-        found = self.get('/v1/templates?host=h1', user='auditor')
-        self.assertEqual(['t1'], [t['id'] for t in found['templates']])
+            self.refused(403, 'GET', '/v1/images?host=h1', user=user)
+        found = self.get('/v1/images?host=h1', user='auditor')
+        self.assertEqual(['t1'], [t['id'] for t in found['images']])
 
 
 class TestRestoringOthersServers(RightsTest):

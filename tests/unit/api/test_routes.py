@@ -64,7 +64,7 @@ MAY = {
     'diffcache:profiles:show': READERS,
     'diffcache:profiles:import': MEMBERS,
     'diffcache:profiles:delete': MEMBERS,
-    'diffcache:templates:list': READERS,
+    'diffcache:images:list': READERS,
     'diffcache:ssd_caches:list': OPERATORS,
     'diffcache:ssd_caches:show': OPERATORS,
     'diffcache:version_policies:list': READERS,
@@ -87,8 +87,8 @@ MAY = {
     'diffcache:volume_caches:list': READERS,
     'diffcache:volume_caches:show': READERS,
     'diffcache:volume_caches:update': {'admin'},
-    'diffcache:templates:show': READERS,
-    'diffcache:templates:locations': OPERATORS,
+    'diffcache:images:show': READERS,
+    'diffcache:images:locations': OPERATORS,
 }
 PUBLIC = ('/', '/v1')
 GABBITS = (pathlib.Path(__file__).parents[2] / 'functional' / 'api'

@@ -54,14 +54,15 @@ class ErrorTableTest(base.TestCase):
 
     def test_errors_of_versions_and_qcow2_are_of_kinds_of_the_table(self):
         damaged = self.write_file('damaged', b'QFI\xfb' + bytes(200))
-        store = _native.BlockStore(4096, None, lambda *_: b'')
+        callables = (lambda *_: b'', lambda _: damaged)
+        store = _native.BlockStore(4096, None, *callables)
         store.add_map(1, damaged, bytes(32))
         kinds = dict(_native.error_kinds())
         for expected, retryable, call, arguments in (
                 ('IntegrityError', True, store.verify_map, (1,)),
                 ('ObjectMissing', True, store.verify_map, (2,)),
                 ('InvalidInput', False, _native.BlockStore,
-                 (1, None, lambda *_: b'')),
+                 (1, None, *callables)),
                 ('InvalidInput', False, _native.qcow2_probe, (damaged,))):
             with self.subTest(expected=expected, call=call):
                 kind = self.raised_by(call, *arguments)

@@ -45,6 +45,14 @@ class CheckTest(base.TestCase):
                                         f'base {name} is neither'):
                 operands.check_readable(name, 'base')
 
+    def test_less_than_a_sector_is_no_disk(self):
+        for size in (0, 6, 511):
+            path = str(self.write_file('small', bytes(size)))
+            with self.assertRaisesRegex(exceptions.InvalidInput,
+                                        f'{path} has {size} bytes'):
+                operands.check_disk(path, 'disk')
+        operands.check_disk(str(self.write_file('disk', bytes(512))), 'disk')
+
     def test_an_output_that_is_an_input_is_refused(self):
         image = str(self.write_file('image', b'image'))
         link = self.directory / 'link'

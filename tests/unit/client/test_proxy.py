@@ -13,11 +13,12 @@
 
 from openstack import exceptions
 
+from tests.unit.client import cloud  # Before services, which may be missing.
+
 from diffcache_openstack.api import microversions
 from diffcache_openstack.client.resources import base as resources
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.objects import base as objects_base
-from tests.unit.client import cloud
+from diffcache_openstack.objects import versioned
 from tests.unit.db import database
 
 
@@ -32,7 +33,7 @@ class TestNames(cloud.CloudTest):
                 self.assertRaises(exceptions.InvalidRequest, call, name)
             for listing in (self.cloud.host_objects, self.cloud.lookups,
                             self.cloud.precache_targets,
-                            self.cloud.template_locations):
+                            self.cloud.image_locations):
                 self.assertRaises(exceptions.InvalidRequest,
                                   lambda: list(listing(name)))
         self.assertEqual([], self.wire.sent)
@@ -54,7 +55,7 @@ class TestReading(cloud.CloudTest):
     def test_parts_of_a_listing_of_several_images(self):
         for number in (1, 3):
             self.database.write(catalogue.put_patch,
-                                database.patch(2, number), objects_base.now())
+                                database.patch(2, number), versioned.now())
         self.assertEqual(
             {(2, 1), (1, 2)},
             {(int(patch.base, 16), int(patch.target, 16))
@@ -73,12 +74,12 @@ class TestReading(cloud.CloudTest):
         self.assertEqual(['hub'], [
             host.name for host in self.cloud.hosts(role='repository')])
         self.assertEqual(['t2'], [
-            template.id for template in self.cloud.templates(family='t1')])
+            image.id for image in self.cloud.images(family='t1')])
 
     def test_latest_version_is_asked_for(self):
         self.assertEqual(str(microversions.MAXIMUM),
                          resources.MAX_MICROVERSION)
-        self.assertEqual(1, self.cloud.get_template('t1').members)
+        self.assertEqual(1, self.cloud.get_image('t1').members)
         self.assertEqual(
             f'diffcache {resources.MAX_MICROVERSION}',
             self.wire.sent[-1].headers['OpenStack-API-Version'])
@@ -89,9 +90,9 @@ class TestReading(cloud.CloudTest):
         self.assertEqual(
             ('h1', 'edge', 'patches', database.patch(1, 2).id, 5, []),
             (held.host, held.site, held.kind, held.object_id, held.bytes,
-             held.templates))
+             held.images))
         self.assertEqual(['h1'], [
-            place.host for place in self.cloud.template_locations('t1')])
+            place.host for place in self.cloud.image_locations('t1')])
         [patch] = self.cloud.patches(target='t2')
         self.assertEqual(patch, self.cloud.get_patch(patch.id))
         [pair] = self.cloud.patch_pairs(state='made')

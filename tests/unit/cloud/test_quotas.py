@@ -21,7 +21,7 @@ from diffcache_openstack.db import quota_usage
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from tests.unit.conductor import fakes
 from tests.unit.db import database
@@ -34,7 +34,7 @@ class QuotasTest(database.DatabaseTest):
 
     def add_version(self, stored=5000):
         """A version that was saved."""
-        when = objects_base.now()
+        when = versioned.now()
         new = objects.NewVersion(id=str(uuid.uuid4()), server_id='s',
                                  project_id=PROJECT)
         self.write(db.create, new, when)
@@ -86,7 +86,7 @@ class TestOptions(QuotasTest):
         version_id = self.add_version()
         self.refusal(quotas.VERSIONS)
         self.write(db.failed, version_id, db.Failure('x', None),
-                   objects_base.now())
+                   versioned.now())
         self.admit(quotas.VERSIONS)
 
     def test_size_is_what_the_store_takes(self):
@@ -106,7 +106,7 @@ class TestOptions(QuotasTest):
         """Have an agent report on a task that changed the store."""
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.PRUNE,
                                    project_id=PROJECT)
-        when = objects_base.now()
+        when = versioned.now()
         self.write(version_tasks.create, task, when)
         self.write(version_tasks.sent, task.id, 'h1', when)
         self.write(version_tasks.report, objects.TaskReport(
@@ -116,7 +116,7 @@ class TestOptions(QuotasTest):
         self.limit(quotas.TASKS, 1)
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.EXPORT,
                                    project_id=PROJECT)
-        when = objects_base.now()
+        when = versioned.now()
         self.write(version_tasks.create, task, when)
         self.write(version_tasks.create, objects.VersionTask(
             id=str(uuid.uuid4()), kind=versions.FORGET, project_id='p'), when)

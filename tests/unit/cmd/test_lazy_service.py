@@ -17,7 +17,6 @@ import io
 import sys
 
 import fixtures
-from oslo_config import cfg
 
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
@@ -43,7 +42,7 @@ class TestConfiguration(base.TestCase):
             {'socket': '/s/x', 'socket_group': 0, 'image_group': 1,
              'state': '/state',
              'mount': '/m', 'mounter': None, 'hints': True,
-             'tuning': {'in_flight': 3, 'threshold': 0.1, 'fan_out': 2},
+             'tuning': {'in_flight': 3, 'threshold': 0.1},
              'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
@@ -75,16 +74,14 @@ class TestConfiguration(base.TestCase):
         for name, value, refused in (
                 ('in_flight', 16, ('0', '65', '')),
                 ('threshold', 0.25, ('0', '-1', '1e7', 'nan', '')),
-                ('threshold', 3.0, ('inf', 'all')),
-                ('fan_out', 3, ('-1', '65', '1.5', ''))):
+                ('threshold', 3.0, ('inf', 'all'))):
             text = f'[lazy]\nsocket = /s/x\n{name} = {{}}\n'
             found = lazy_service.configuration(self.conf(text.format(value)))
             self.assertEqual(value, found['tuning'][name])
             for bad in refused:
-                error = self.assertRaises(
-                    cfg.ConfigFileValueError, lazy_service.configuration,
-                    self.conf(text.format(bad)))
-                self.assertIn(f'option {name} ', str(error))
+                error = self.assertRaises(opts.BadValueError, self.conf,
+                                          text.format(bad))
+                self.assertIn(f'option {name!r}', str(error))
 
     def test_what_cannot_be_used(self):
         for text, told in (

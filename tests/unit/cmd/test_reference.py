@@ -41,7 +41,9 @@ PAGE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'reference'
         / 'commands.rst')
 OPTIONS_OF_SERVICES = PAGE.with_name('service-options.inc')
 MANUAL = PAGE.parents[1] / 'man'
-OURS = importlib.metadata.distribution('diffcache-openstack').entry_points
+OURS = importlib.metadata.EntryPoints(
+    point for name in ('diffcache-openstack', 'diffcache-openstack-plugins')
+    for point in importlib.metadata.distribution(name).entry_points)
 # What argparse prints before the help of an option.
 OPTION = r'-[-\w]+(?: (?:\{[^}]*\}|[^\s,]+))?'
 OPTIONS = re.compile(rf'(?m)^  ({OPTION}(?:, {OPTION})*)')

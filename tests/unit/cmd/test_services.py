@@ -19,7 +19,7 @@ import threading
 
 from diffcache_openstack.cmd import services
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import service
+from diffcache_openstack.runtime import service
 from tests import base
 
 
@@ -80,7 +80,7 @@ class TestMain(base.TestCase):
 import atexit, os, signal, sys, threading
 from diffcache_openstack.blocks import sketches
 from diffcache_openstack.cmd import services
-from diffcache_openstack.common import service
+from diffcache_openstack.runtime import service
 
 def work():
     while True:

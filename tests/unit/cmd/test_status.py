@@ -21,10 +21,11 @@ import sqlalchemy as sa
 
 from diffcache_openstack.cmd import status
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.cmd.manage import base
 
 SUCCESS, WARNING, FAILURE = 0, 1, 2
@@ -61,6 +62,12 @@ class UpgradeCheckTest(base.FilledTest):
         for word in words:
             self.assertIn(word, found[check][1])
 
+    def test_the_version(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            self.assertEqual(0, status.main(['--version']))
+        self.assertEqual(opts.version() + '\n', output.getvalue())
+
     def test_all_is_well(self):
         code, found = self.ask()
         self.assertEqual((SUCCESS, 5), (code, len(found)), found)
@@ -90,7 +97,7 @@ class UpgradeCheckTest(base.FilledTest):
             self.assertIn('db sync', found[check][1])
 
     def test_hosts_that_are_dead(self):
-        self.database.write(host_rows.expire_hosts, objects_base.now())
+        self.database.write(host_rows.expire_hosts, versioned.now())
         self.assert_found(WARNING, 'Hosts', 'h1', 'hub')
 
     def test_images_without_a_record(self):

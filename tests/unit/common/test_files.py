@@ -15,9 +15,9 @@ import os
 import pathlib
 import uuid
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.runtime import directories
 from tests import base
 
 

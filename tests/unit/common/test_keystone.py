@@ -52,6 +52,5 @@ class TestSession(base.TestCase):
         self.assertRefused('', 'auth_type')
         self.assertRefused('[nova]\nauth_type = v3password\n', 'auth_url')
         self.assertRefused('[nova]\nauth_type = nonsense\n', 'nonsense')
-        self.assertRefused(PASSWORD + 'timeout = soon\n', 'timeout')
         self.assertRefused(PASSWORD + 'version = 2\nmin_version = 2\n',
                            'version', keystone.adapter_options)

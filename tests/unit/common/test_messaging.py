@@ -17,14 +17,15 @@ from oslo_concurrency import lockutils
 import oslo_messaging
 from oslo_messaging._drivers import amqpdriver
 
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import rpc_history
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
+from testing import server
 from tests import base
 from tests import traces
 
@@ -85,7 +86,7 @@ class MessagingTest(base.TestCase):
         conf = opts.new_config()
         conf.set_override('transport_url', 'fake:/')
         conf.set_override('control_exchange', uuid.uuid4().hex)
-        self.bus = messaging.Bus(conf, objects_base.Serializer())
+        self.bus = messaging.Bus(conf, versioned.Serializer())
         self.addCleanup(self.bus.close)
         self.endpoint = Endpoint()
         server = self.bus.server(
@@ -94,7 +95,7 @@ class MessagingTest(base.TestCase):
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        self.ctxt = context.RequestContext.for_service('test')
+        self.ctxt = contexts.RequestContext.for_service('test')
 
     def client(self, topic=TOPIC, timeout=10):
         return self.bus.client(
@@ -104,10 +105,10 @@ class MessagingTest(base.TestCase):
 class TestMessaging(MessagingTest):
 
     def test_objects_cross(self):
-        template = objects.Template(id='x', content_id='0' * 64, size=1,
-                                    data_size=1)
-        answer = self.client().call(self.ctxt, 'echo', value=[template])
-        self.assertEqual([template], answer)
+        image = objects.Image(id='x', content_id='0' * 64, size=1,
+                              data_size=1)
+        answer = self.client().call(self.ctxt, 'echo', value=[image])
+        self.assertEqual([image], answer)
 
     def test_context_crosses(self):
         self.client().call(self.ctxt, 'echo', value=None)
@@ -183,7 +184,7 @@ class TestBus(base.TestCase):
             conf.set_override('transport_url', url)
             error = self.assertRaises(
                 exceptions.InvalidInput, messaging.Bus, conf,
-                objects_base.Serializer())
+                versioned.Serializer())
             self.assertIn('transport_url', str(error))
 
     def test_the_queue_manager_finds_the_directory_of_locks(self):
@@ -196,7 +197,7 @@ class TestBus(base.TestCase):
         self.addCleanup(lockutils.CONF.clear_default, 'lock_path',
                         'oslo_concurrency')
         self.addCleanup(messaging.Bus(
-            conf, objects_base.Serializer()).close)
+            conf, versioned.Serializer()).close)
         manager = amqpdriver.QManager('test', process)
         self.addCleanup(pathlib.Path(manager.file_name).unlink)
         self.assertEqual(f'test:{process}:1', manager.get())
@@ -208,9 +209,10 @@ class TestReach(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.listener = socket.create_server(('127.0.0.1', 0))
+        # Of which no other process takes the port once it is closed.
+        self.address = (server.LOOPBACK, server.free_port())
+        self.listener = socket.create_server(self.address)
         self.addCleanup(self.listener.close)
-        self.address = self.listener.getsockname()
 
     def test_nobody_listens(self):
         self.listener.close()
@@ -219,10 +221,8 @@ class TestReach(base.TestCase):
         self.assertIn(f'127.0.0.1:{self.address[1]}', str(error))
 
     def test_one_of_a_cluster_is_enough(self):
-        closed = socket.create_server(('127.0.0.1', 0))
-        closed_address = closed.getsockname()
-        closed.close()
-        messaging.Reach([closed_address, self.address]).check()
+        closed = (server.LOOPBACK, server.free_port())
+        messaging.Reach([closed, self.address]).check()
 
     def test_not_looked_at_after_an_answer(self):
         reach = messaging.Reach([self.address])
@@ -238,11 +238,11 @@ class TestReach(base.TestCase):
         conf = opts.new_config()
         conf.set_override('transport_url',
                           f'rabbit://a:b@127.0.0.1:{self.address[1]}/')
-        bus = messaging.Bus(conf, objects_base.Serializer())
+        bus = messaging.Bus(conf, versioned.Serializer())
         self.addCleanup(bus.close)
         client = bus.client(
             oslo_messaging.Target(topic=TOPIC), 1000, HISTORY)
-        ctxt = context.RequestContext.for_service('test')
+        ctxt = contexts.RequestContext.for_service('test')
         for send in (client.call, client.cast):
             self.assertRaises(exceptions.ServiceUnavailable, send, ctxt,
                               'echo')

@@ -9,8 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Ends of threads when a service stops."""
+"""Threads that work in rounds, and their ends when a service stops."""
 
+import logging
 import threading
 
 import fixtures
@@ -62,6 +63,56 @@ class TestKeyedLocks(base.TestCase):
 
         self.assertRaises(KeyError, fail)
         self.assertEqual({}, locks._held)
+
+
+class TestRounds(base.TestCase):
+
+    def rounds(self, work, interval):
+        found = threads.Rounds('rounds', work, interval, 'Could not work',
+                               exceptions.ServiceUnavailable)
+        self.addCleanup(found.stop)
+        return found
+
+    def test_errors_end_no_thread(self):
+        errors = [exceptions.ServiceUnavailable('down'), ValueError('odd')]
+        done = threading.Event()
+
+        def work():
+            if errors:
+                raise errors.pop()
+            done.set()
+
+        log = self.useFixture(fixtures.FakeLogger(level=logging.INFO))
+        self.rounds(work, 0.01).start()
+        self.assertTrue(done.wait(SECONDS))
+        self.assertIn('Could not work, will retry in 0.01 s', log.output)
+        self.assertIn('odd', log.output)
+        self.assertNotIn('down', log.output)
+
+    def test_what_wakes_it_in_a_round_starts_another(self):
+        entered, going = threading.Semaphore(0), threading.Semaphore(0)
+
+        def work():
+            entered.release()
+            going.acquire(timeout=SECONDS)
+
+        rounds = self.rounds(work, 3600.0)
+        rounds.start()
+        self.assertTrue(entered.acquire(timeout=SECONDS))
+        rounds.wake()
+        going.release()
+        self.assertTrue(entered.acquire(timeout=SECONDS))
+        going.release()
+
+    def test_a_stop_in_a_round_ends_the_thread(self):
+        rounds = self.rounds(lambda: rounds._stopped.set() or rounds.wake(),
+                             3600.0)
+        rounds.start()
+        rounds.stop()
+        self.assertFalse(rounds._thread.is_alive())
+
+    def test_one_that_was_never_started_stops(self):
+        self.rounds(self.fail, 3600.0).stop()
 
 
 class TestEnd(base.TestCase):

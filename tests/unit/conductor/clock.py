@@ -14,7 +14,7 @@
 import datetime
 from unittest import mock
 
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -24,7 +24,7 @@ class Clock:
 
     def __init__(self, test):
         self.now = START
-        patch = mock.patch.object(base, 'now', lambda: self.now)
+        patch = mock.patch.object(versioned, 'now', lambda: self.now)
         patch.start()
         test.addCleanup(patch.stop)
 

@@ -123,6 +123,28 @@ class Host:
             task_id=task.id, state=state, **values))
 
 
+class Cinder:
+    """Volumes as callers see them; see :class:`.volumes.Volumes`.
+
+    ``volumes`` is None while it does not answer.
+    """
+
+    def __init__(self):
+        self.volumes = {}
+        self.tokens = []
+
+    def get(self, volume_id, context):
+        """A volume."""
+        if self.volumes is None:
+            raise exceptions.ServiceUnavailable('Cinder does not answer')
+        self.tokens.append(context.auth_token)
+        try:
+            return self.volumes[volume_id]
+        except KeyError:
+            raise exceptions.Forbidden(
+                f'--exclude-volume {volume_id}') from None
+
+
 def saved(number=1, **values):
     """What a save came to."""
     return objects.SavedVersion(**{

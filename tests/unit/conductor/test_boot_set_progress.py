@@ -34,7 +34,7 @@ class TestView(base.TestCase):
             {'h1': host}, {('h1', CONTENT): found},
             frozenset(['h1'] if reports else []))
         progress = view.progress(types.SimpleNamespace(
-            host='h1', template_id='t1', content_id=content_id,
+            host='h1', image_id='t1', content_id=content_id,
             bytes_total=size))
         return progress.state, progress.way, progress.bytes_done
 
@@ -55,7 +55,7 @@ class TestView(base.TestCase):
         self.assertEqual(precache.WAITING, self.progress(reports=False)[0])
 
     def test_the_image_is_better_than_its_set(self):
-        held = objects.Holding(kind=objects.TEMPLATES, id=CONTENT, size=9)
+        held = objects.Holding(kind=objects.IMAGES, id=CONTENT, size=9)
         self.assertEqual((precache.READY, 'local', 8),
                          self.progress(boot_set.FAILED, held=[held]))
 

@@ -16,28 +16,28 @@ import hashlib
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as base_objects
 from diffcache_openstack.objects import boot_set
-from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.remote_calls import conductor_costs_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
 
 MB = 10 ** 6
 ANSWER_SECONDS = 60
-TEMPLATES, PATCHES = views.TEMPLATES, views.PATCHES
+IMAGES, PATCHES = views.IMAGES, views.PATCHES
 
 
 def content(name):
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def template(name, megabytes=100):
-    return views.TemplateRef(f'id-{name}', name, content(name),
-                             megabytes * MB, megabytes * MB)
+def image(name, megabytes=100):
+    return views.ImageRef(f'id-{name}', name, content(name),
+                          megabytes * MB, megabytes * MB)
 
 
 def patch(first, second, megabytes=1, apply_seconds=0.0):
@@ -51,12 +51,12 @@ def host(name, *holdings, alive=True, role='compute'):
 
 
 REPOSITORY = host('repository', role='repository')
-# Mbit/s; a template of 100 MB takes 2, 4 and 80 seconds.
+# Mbit/s; an image of 100 MB takes 2, 4 and 80 seconds.
 LINKS = views.Links(local=400.0, peer=200.0, repo=10.0)
 
 
-def view(templates, patches, hosts):
-    return views.SiteView(1, tuple(templates), tuple(patches),
+def view(images, patches, hosts):
+    return views.SiteView(1, tuple(images), tuple(patches),
                           (*hosts, REPOSITORY), LINKS)
 
 
@@ -67,49 +67,49 @@ class TestSeconds(base.TestCase):
         return {name: round(cost, 6) for name, cost in found.items()}
 
     def test_from_own_disk_from_a_peer_and_over_the_wan(self):
-        held = (TEMPLATES, 't')
-        site = view([template('t')], [], [host('h1', held), host('h2')])
+        held = (IMAGES, 't')
+        site = view([image('t')], [], [host('h1', held), host('h2')])
         self.assertEqual({'h1': 2.0, 'h2': 4.0},
                          self.costs_of(site, ['h1', 'h2']))
-        nobody = view([template('t')], [], [host('h1'), host('h2')])
+        nobody = view([image('t')], [], [host('h1'), host('h2')])
         self.assertEqual({'h1': 80.0, 'h2': 80.0},
                          self.costs_of(nobody, ['h1', 'h2']))
 
     def test_a_base_and_a_patch_are_cheaper_than_the_wan(self):
-        site = view([template('t'), template('b')],
+        site = view([image('t'), image('b')],
                     [patch('b', 't', 10, apply_seconds=1.0)],
-                    [host('h1', (TEMPLATES, 'b')), host('h2')])
+                    [host('h1', (IMAGES, 'b')), host('h2')])
         # The patch's 10 MB come over the WAN: 8 s.
         self.assertEqual({'h1': 2.0 + 8.0 + 1.0, 'h2': 4.0 + 8.0 + 1.0},
                          self.costs_of(site, ['h1', 'h2']))
 
     def test_chains_count_as_far_as_agents_go(self):
-        site = view([template('t'), template('m'), template('b')],
+        site = view([image('t'), image('m'), image('b')],
                     [patch('b', 'm'), patch('m', 't')],
-                    [host('h1', (TEMPLATES, 'b'))])
+                    [host('h1', (IMAGES, 'b'))])
         self.assertEqual({'h1': 80.0}, self.costs_of(site, ['h1'], hops=1))
         self.assertEqual({'h1': 3.6},  # 2.0 and twice 0.8
                          self.costs_of(site, ['h1'], hops=2))
 
     def test_the_dead_are_no_candidates_and_give_nothing(self):
-        held = (TEMPLATES, 't')
-        site = view([template('t')], [],
+        held = (IMAGES, 't')
+        site = view([image('t')], [],
                     [host('h1', held, alive=False), host('h2')])
         self.assertEqual({'h2': 80.0},
                          self.costs_of(site, ['h1', 'h2', 'unknown']))
 
     def test_nothing_without_any_way(self):
-        lonely = views.SiteView(1, (template('t'),), (), (host('h1'),), LINKS)
+        lonely = views.SiteView(1, (image('t'),), (), (host('h1'),), LINKS)
         self.assertEqual({}, self.costs_of(lonely, ['h1']))
 
     def test_the_same_as_the_agents_predict(self):
         site = view(
-            [template('t'), template('b', 90), template('c', 70),
-             template('d', 80)],
+            [image('t'), image('b', 90), image('c', 70),
+             image('d', 80)],
             [patch('b', 't', 5, 0.5), patch('c', 't', 3), patch('d', 'b', 2),
              patch('d', 'c', 4, 0.1)],
-            [host('h1', (TEMPLATES, 'b'), (PATCHES, 'c>t')),
-             host('h2', (TEMPLATES, 'd'), (PATCHES, 'd>c')),
+            [host('h1', (IMAGES, 'b'), (PATCHES, 'c>t')),
+             host('h2', (IMAGES, 'd'), (PATCHES, 'd>c')),
              host('h3', (PATCHES, 'b>t')), host('h4')])
         for hops in (1, 2, 3):
             predicted = {}
@@ -117,7 +117,7 @@ class TestSeconds(base.TestCase):
                 ways = routes.Routes(site, one.name, one.holdings,
                                      hops=hops)
                 predicted[one.name] = round(
-                    ways.to_template(content('t'))[0].seconds, 6)
+                    ways.to_image(content('t'))[0].seconds, 6)
             self.assertEqual(predicted, self.costs_of(
                 site, ['h1', 'h2', 'h3', 'h4'], hops))
 
@@ -133,7 +133,7 @@ class TestBuildCosts(test_agents.ConductorTest):
 
     def test_costs_follow_what_hosts_report(self):
         self.register(1)
-        image_id = database.template(1).id
+        image_id = database.image(1).id
         self.api.register_host(self.ctxt, database.host('h2'))
         self.api.register_host(
             self.ctxt, database.host('centre', role='repository'))
@@ -141,15 +141,15 @@ class TestBuildCosts(test_agents.ConductorTest):
         self.assertEqual({'h1', 'h2'}, set(before))
         self.assertEqual(before['h1'], before['h2'])
         self.api.report_holdings(self.ctxt, 'h2', [objects.Holding(
-            kind=objects.TEMPLATES, id=database.template(1).content_id)])
+            kind=objects.IMAGES, id=database.image(1).content_id)])
         after = self.build_costs(image_id, ['h1', 'h2'])
         self.assertLess(after['h2'], after['h1'])
         self.assertLess(after['h1'], before['h1'])
 
     def test_lazy_boots_cost_what_the_boot_set_lacks(self):
         self.register(1)
-        template = database.template(1, size=100 * MB, data_size=100 * MB)
-        self.api.register_template(self.ctxt, template)
+        image = database.image(1, size=100 * MB, data_size=100 * MB)
+        self.api.register_image(self.ctxt, image)
         for name, role in (('h2', 'compute'), ('h3', 'compute'),
                            ('centre', 'repository')):
             self.api.register_host(self.ctxt, database.host(name, role=role))
@@ -157,15 +157,15 @@ class TestBuildCosts(test_agents.ConductorTest):
 
         def costs_of():
             names = ['h1', 'h2', 'h3', 'elsewhere']
-            whole = self.build_costs(template.id, names)
-            found = self.costs.lazy_costs(self.ctxt, template.id, names)
+            whole = self.build_costs(image.id, names)
+            found = self.costs.lazy_costs(self.ctxt, image.id, names)
             self.assertEqual(whole.keys(), found.keys())
             return whole, found
 
         # What boots read is not known yet, nor who has diffcached.
         self.assertEqual(*costs_of())
         lazy.exchange_reads(self.ctxt, 'h1', conductor_lazy_api.Reads(
-            template.id, ['p'], '', 1, 1, {0: (1, 10), 40: (1, 20)}), None)
+            image.id, ['p'], '', 1, 1, {0: (1, 10), 40: (1, 20)}), None)
         self.assertEqual(*costs_of())
         for name in ('h1', 'h2'):
             lazy.exchange_boot_sets(self.ctxt, name, [], None)
@@ -178,13 +178,13 @@ class TestBuildCosts(test_agents.ConductorTest):
         self.conf.set_override('threshold', 2.0, 'lazy')
         self.assertEqual(*costs_of())
         self.conf.clear_override('threshold', 'lazy')
-        image = self.database.read(boot_sets.of_content,
-                                   template.content_id, 0.1)
+        reads = self.database.read(boot_sets.of_content,
+                                   image.content_id, 0.1)
         database.put_wanted(self.database, ['h1'], [boot_sets.PlannedSet(
-            'h1', template.content_id, image, 1.0, 1.0, False, 1.0, False)],
-            base_objects.now())
+            'h1', image.content_id, reads, 1.0, 1.0, False, 1.0, False)],
+            versioned.now())
         lazy.exchange_boot_sets(self.ctxt, 'h1', [
-            (template.content_id, image.bytes, boot_set.READY, None)], None)
+            (image.content_id, reads.bytes, boot_set.READY, None)], None)
         whole, with_set = costs_of()
         self.assertLess(with_set['h1'], with_set['h2'])
         self.assertLess(with_set['h2'], found['h2'])
@@ -194,9 +194,9 @@ class TestBuildCosts(test_agents.ConductorTest):
     def test_unknown_and_withdrawn_images_cost_nothing_known(self):
         self.register(1)
         self.assertEqual({}, self.build_costs('no-such-image', ['h1']))
-        gone = database.template(1)
+        gone = database.image(1)
         gone.status = objects.DELETED
-        self.api.register_template(self.ctxt, gone)
+        self.api.register_image(self.ctxt, gone)
         self.assertEqual({}, self.build_costs(gone.id, ['h1']))
         self.assertEqual({}, self.costs.lazy_costs(self.ctxt, gone.id, ['h1']))
 

@@ -58,7 +58,7 @@ class HistoryTest(database.DatabaseTest):
         for name in ('h1', 'h2', 'edge'):
             self.write(host_rows.put_host, database.host(
                 name, url=f'http://10.0.0.{len(name)}:9192'), database.at(0))
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
         self.history = notifications.History(self.database)
 
@@ -76,7 +76,7 @@ class HistoryTest(database.DatabaseTest):
         self.assertEqual([('h1', database.content(1))], self.demand())
         known = self.read(history.list_requests, 10)[0]
         self.assertEqual(('t1', history.BOOT, 30.0), (
-            known.template_id, known.way, known.seconds))
+            known.image_id, known.way, known.seconds))
 
     def test_names_of_events(self):
         for name, pattern in (

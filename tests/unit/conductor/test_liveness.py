@@ -16,7 +16,7 @@ from oslo_db import exception as db_errors
 
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
 from tests.unit.db import database
 
 _TIMEOUT = 60
@@ -28,14 +28,14 @@ class TestLiveness(database.DatabaseTest):
         super().setUp()
         self.conf.set_override('host_timeout', _TIMEOUT, 'conductor')
         self.now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-        clock = mock.patch.object(base, 'now', lambda: self.now)
+        clock = mock.patch.object(versioned, 'now', lambda: self.now)
         clock.start()
         self.addCleanup(clock.stop)
         self.report()
         self.liveness = liveness.Liveness(self.conf, self.database)
 
     def report(self):
-        self.write(host_rows.put_host, database.host('h1'), base.now())
+        self.write(host_rows.put_host, database.host('h1'), versioned.now())
 
     def wait(self, seconds):
         self.now += datetime.timedelta(seconds=seconds)

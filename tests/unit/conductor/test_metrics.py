@@ -11,7 +11,6 @@
 #    under the License.
 """What monitoring reads of a conductor."""
 
-import socket
 from unittest import mock
 
 from oslo_db import exception as db_errors
@@ -21,7 +20,8 @@ from diffcache_openstack.conductor import metrics
 from diffcache_openstack.conductor import service
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versioned
+from testing import server
 from tests.unit.db import database
 
 
@@ -42,9 +42,11 @@ class DatabaseCollectorTest(database.DatabaseTest):
 
     def test_hosts_and_catalogue(self):
         self.write(host_rows.put_host, database.host('h1'), database.at(60))
-        self.write(catalogue.put_template, database.template(1), base.now())
-        self.write(catalogue.put_template, database.template(2), base.now())
-        self.write(catalogue.put_patch, database.patch(1, 2), base.now())
+        self.write(catalogue.put_image, database.image(1),
+                   versioned.now())
+        self.write(catalogue.put_image, database.image(2),
+                   versioned.now())
+        self.write(catalogue.put_patch, database.patch(1, 2), versioned.now())
         labels = {'host': 'h1', 'site': database.SITE, 'role': 'compute'}
         self.assertEqual(1, self.value('host_alive', **labels))
         self.assertEqual(database.at(60).timestamp(),
@@ -56,7 +58,7 @@ class DatabaseCollectorTest(database.DatabaseTest):
 
     def test_dead_hosts(self):
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
-        self.write(host_rows.expire_hosts, base.now())
+        self.write(host_rows.expire_hosts, versioned.now())
         self.assertEqual(0, self.value('host_alive', host='h1', role='compute',
                                        site=database.SITE))
 
@@ -79,9 +81,7 @@ class ServiceTest(database.DatabaseTest):
         self.assertIsNone(conductor.metrics)
 
     def test_workers_share_the_address(self):
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            address = f'127.0.0.1:{free.getsockname()[1]}'
+        address = f'{server.LOOPBACK}:{server.free_port()}'
         self.conf.set_override('listen', address, 'metrics')
         self.conf.set_override('workers', 2, 'conductor')
         conductor = service.ConductorService(self.conf)

@@ -26,7 +26,7 @@ from diffcache_openstack.db.sites import fills
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import openstack_apis
 from tests.unit.db import database
 
@@ -61,7 +61,7 @@ class RoundTest(database.DatabaseTest):
         self.planner = Planner()
         self.precacher = precache.Precacher(
             self.conf, self.database, self.planner, Notifier(), 'me')
-        self.write(host_rows.put_host, database.host('h1'), objects_base.now())
+        self.write(host_rows.put_host, database.host('h1'), versioned.now())
 
     def create(self, **values):
         self.precacher.create_precache_job(None, objects.PrecacheJob(
@@ -79,7 +79,7 @@ class TestRounds(RoundTest):
     def test_a_site_without_hosts_has_no_other_planned_again_and_again(self):
         self.write(host_rows.put_host, database.host(
             'hub', site='centre', role=objects.REPOSITORY),
-            objects_base.now())
+            versioned.now())
         self.create(hosts=['h1', 'hub'])
         planned, self.empty = self.planner.planned, {'centre'}
         plan = self.planner.plan
@@ -111,7 +111,7 @@ class TestRounds(RoundTest):
         self.assertEqual(['edge'], self.planner.planned)
 
     def test_another_conductor_has_its_turn(self):
-        now = objects_base.now()
+        now = versioned.now()
         self.write(plans.take_lease, precache.LEASE, 'other', now,
                    now + datetime.timedelta(hours=1))
         self.create()
@@ -135,7 +135,7 @@ class TestRounds(RoundTest):
     def test_old_jobs_are_forgotten(self):
         self.create()
         self.precacher.cancel_precache_job(None, JOB, None)
-        self.write(db.prune, objects_base.now() + datetime.timedelta(days=1))
+        self.write(db.prune, versioned.now() + datetime.timedelta(days=1))
         self.assertRaises(exceptions.NotFound, self.read, db.get, JOB)
 
     def test_creation_twice_is_creation(self):
@@ -163,15 +163,15 @@ class TestProgress(RoundTest):
     def setUp(self):
         super().setUp()
         self.content = database.content(1)
-        self.write(catalogue.put_template, database.template(
-            1, data_size=1000), objects_base.now())
+        self.write(catalogue.put_image, database.image(
+            1, data_size=1000), versioned.now())
         self.create()
         self.precacher.round()
         plan = objects.Plan(
             site=database.SITE, generation=0, solver='greedy', cost_s=0.0,
             lower_bound_s=0.0, proved_optimal=False, solver_seconds=0.0,
-            created_at=objects_base.now(), hosts=['h1'],
-            items=[objects.PlanItem(host='h1', kind=objects.TEMPLATES,
+            created_at=versioned.now(), hosts=['h1'],
+            items=[objects.PlanItem(host='h1', kind=objects.IMAGES,
                                     id=self.content, bytes=1000,
                                     priority=0)])
         self.write(plans.put_plan, plan, 0)
@@ -179,7 +179,7 @@ class TestProgress(RoundTest):
     def target(self, **values):
         """The target after the host said this of its fill."""
         self.write(fills.put, 'h1', [objects.Fill(
-            kind=objects.TEMPLATES, id=self.content, **values)])
+            kind=objects.IMAGES, id=self.content, **values)])
         self.precacher.round()
         [found] = self.read(
             db.list_targets, JOB, {}, listing.Page(10)).entries
@@ -187,7 +187,7 @@ class TestProgress(RoundTest):
 
     def borrow(self):
         self.write(held_rows.put_borrowed, 'h1', [objects.Holding(
-            kind=objects.TEMPLATES, id=self.content, bytes=1000)])
+            kind=objects.IMAGES, id=self.content, bytes=1000)])
         self.precacher.round()
         [found] = self.read(
             db.list_targets, JOB, {}, listing.Page(10)).entries
@@ -198,7 +198,7 @@ class TestProgress(RoundTest):
 
     def test_what_nova_has_cached_is_ready_beside_a_small_cache(self):
         self.write(host_rows.put_host, database.host('h1', capacity=10),
-                   objects_base.now())
+                   versioned.now())
         self.assertEqual(('ready', 'local'), self.borrow())
 
     def test_what_is_pinned_has_to_be_in_the_cache(self):
@@ -213,7 +213,7 @@ class TestProgress(RoundTest):
     def test_a_manifest_is_not_the_image(self):
         self.write(held_rows.put_holdings, 'h1', [objects.Holding(
             kind=objects.MANIFESTS, id=self.content, bytes=1)],
-            objects_base.now())
+            versioned.now())
         self.assertEqual('fetching', self.target(active=True)['state'])
 
     def test_a_try_that_failed_is_told(self):
@@ -235,7 +235,7 @@ class TestProgress(RoundTest):
     def test_ready_is_all_of_it(self):
         self.target(attempts=2, error='No.')
         self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
-                   objects_base.now())
+                   versioned.now())
         self.precacher.round()
         [found] = self.read(
             db.list_targets, JOB, {}, listing.Page(10)).entries

@@ -10,16 +10,18 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
-import time
 from unittest import mock
 
 from diffcache_openstack.conductor import proposals
 from diffcache_openstack.db.planning import proposals as db_proposals
+from diffcache_openstack.placement import replan
+from diffcache_openstack.planning import planners
 from tests.unit.db import database
-from tests.unit.planning import test_planner
+from tests.unit.planning import test_planners
+from tests import waiting
 
 
-class TestProposals(test_planner.PlannerTest):
+class TestProposals(test_planners.PlannerTest):
 
     def setUp(self):
         super().setUp()
@@ -30,13 +32,12 @@ class TestProposals(test_planner.PlannerTest):
     def propose(self, solver=None):
         plan_id = self.proposals.propose_plan(None, database.SITE,
                                               solver, None)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        def proposed():
             plan = self.read(db_proposals.get_plan, plan_id)
-            if plan.items:
-                return plan
-            time.sleep(0.05)
-        raise AssertionError('no proposal in a minute')
+            return plan.items and plan
+
+        return waiting.until(proposed, 'a proposal')
 
     def ask_for_another_image(self):
         """A plan for the second image, then more demand for the first."""
@@ -47,7 +48,7 @@ class TestProposals(test_planner.PlannerTest):
 
     def test_moves_have_their_cost_as_in_the_planner(self):
         self.ask_for_another_image()
-        self.conf.set_override('move_weight', 1e6, 'planner')
+        self.patch(planners, 'TERMS', replan.Terms(move_weight=1e6))
         self.assertEqual([database.content(2)], self.held(self.propose()))
 
     def test_worthy_moves_are_proposed(self):
@@ -56,6 +57,6 @@ class TestProposals(test_planner.PlannerTest):
 
     def test_solver_that_weighs_no_moves(self):
         self.ask_for_another_image()
-        self.conf.set_override('move_weight', 1e6, 'planner')
+        self.patch(planners, 'TERMS', replan.Terms(move_weight=1e6))
         self.assertEqual([database.content(1)],
                          self.held(self.propose('ilp')))

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.db import models
 from diffcache_openstack.db import volume_caches
-from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.remote_calls import conductor_costs_api
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.conductor import fakes
 from tests.unit.db import database

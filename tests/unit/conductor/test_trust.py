@@ -26,10 +26,10 @@ from diffcache_openstack.db.sites import generations
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import fingerprints
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.remote_calls import conductor_costs_api
 from diffcache_openstack.rpc import conductor_api
-from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_versions_api
 from tests import host_key_files
 from tests.unit.conductor.endpoints import test_agents
@@ -52,17 +52,17 @@ class TrustTest(test_agents.ConductorTest):
         """A client of the conductor with the key of a host, or without."""
         security = signatures.Security() if role is None \
             else self.keys.security(role, host, self.REQUIRED)
-        bus = messaging.Bus(self.conf, objects_base.Serializer(),
+        bus = messaging.Bus(self.conf, versioned.Serializer(),
                             security=security)
         self.addCleanup(bus.close)
         return kind(bus, self.conf)
 
     def vouched(self, number, by='hub', **values):
         """An image with a record of a repository."""
-        template = database.template(number, **values)
-        template.record = image_records.sign(
-            self.keys.key('repository', by), template)
-        return template
+        image = database.image(number, **values)
+        image.record = image_records.sign(
+            self.keys.key('repository', by), image)
+        return image
 
     def unsigned(self, call, *arguments):
         """The text of a refusal that any copy of the message may get."""
@@ -86,7 +86,7 @@ class TestHosts(TrustTest):
         self.host.register_host(self.ctxt, database.host('h1'))
         self.hub.register_host(self.ctxt, database.host(
             'hub', role='repository'))
-        self.hub.register_template(self.ctxt, self.vouched(1))
+        self.hub.register_image(self.ctxt, self.vouched(1))
         self.host.report_holdings(self.ctxt, 'h1', [database.holding(1)])
 
     def held(self):
@@ -117,7 +117,7 @@ class TestHosts(TrustTest):
                 (stranger.report_holdings, ('h1', [])),
                 (stranger.register_host, (database.host('h3'),)),
                 (stranger.remove_host, ('h1',)),
-                (stranger.register_template, (database.template(2),)),
+                (stranger.register_image, (database.image(2),)),
                 (stranger.update_site_map, ('edge',))):
             self.assertIn('not signed', self.forbidden(call, *arguments))
 
@@ -130,10 +130,10 @@ class TestHosts(TrustTest):
 
     def test_only_the_repository_registers_images(self):
         deleted = self.vouched(1, status=objects.DELETED)
-        for template in (deleted, self.vouched(2)):
-            self.forbidden(self.host.register_template, template)
+        for image in (deleted, self.vouched(2)):
+            self.forbidden(self.host.register_image, image)
         self.forbidden(self.host.register_patch, database.patch(1, 2))
-        self.assertEqual(objects.ACTIVE, self.host.get_template(
+        self.assertEqual(objects.ACTIVE, self.host.get_image(
             self.ctxt, 't1').status)
 
     def test_content_is_bound_to_the_file_that_glance_has(self):
@@ -144,15 +144,15 @@ class TestHosts(TrustTest):
         forged.content_id = database.content(666)
         for client in (self.hub, self.client('controller', 'c')):
             self.assertIn('not valid', self.forbidden(
-                client.register_template, forged))
+                client.register_image, forged))
             self.assertIn('no signed record', self.forbidden(
-                client.register_template, database.template(2)))
-        self.assertRaises(exceptions.NotFound, self.host.get_template,
+                client.register_image, database.image(2)))
+        self.assertRaises(exceptions.NotFound, self.host.get_image,
                           self.ctxt, 't2')
 
     def test_second_repository_with_another_content_changes_nothing(self):
         second = self.client('repository', 'hub2')
-        known = self.hub.register_template(self.ctxt, self.vouched(
+        known = self.hub.register_image(self.ctxt, self.vouched(
             1, os_hash_algo='sha512', os_hash_value='ab' * 64,
             compressed_size=40))
         forged = [('content', {'content_id': database.content(666)}),
@@ -160,67 +160,67 @@ class TestHosts(TrustTest):
                   ('file_size', {'file_size': 7}),
                   ('disk_format', {'disk_format': 'qcow2'})]
         for what, values in forged:
-            template = self.vouched(1, by='hub2', **{
+            image = self.vouched(1, by='hub2', **{
                 'os_hash_algo': 'sha512', 'os_hash_value': 'ab' * 64,
                 **values})
             error = self.assertRaises(
-                exceptions.Conflict, second.register_template, self.ctxt,
-                template)
+                exceptions.Conflict, second.register_image, self.ctxt,
+                image)
             self.assertIn(what, str(error))
-        found = self.host.get_template(self.ctxt, 't1')
+        found = self.host.get_image(self.ctxt, 't1')
         self.assertEqual(known.record, found.record)
         self.assertEqual('ab' * 64, found.os_hash_value)
 
     def test_record_of_the_first_repository_stays(self):
         second = self.client('repository', 'hub2')
-        first = self.hub.register_template(self.ctxt, self.vouched(
+        first = self.hub.register_image(self.ctxt, self.vouched(
             1, data_size=90, compressed_size=40, form_id='f' * 64,
             form_size=5))
         for size in (1, 0, None):
-            second.register_template(self.ctxt, self.vouched(
+            second.register_image(self.ctxt, self.vouched(
                 1, by='hub2', data_size=10, compressed_size=size))
-        found = self.host.get_template(self.ctxt, 't1')
+        found = self.host.get_image(self.ctxt, 't1')
         for name in ('record', 'data_size', 'compressed_size', 'form_id',
                      'form_size'):
             self.assertEqual(getattr(first, name), getattr(found, name))
         # Of what Glance may change, the later word counts.
-        second.register_template(self.ctxt, self.vouched(
+        second.register_image(self.ctxt, self.vouched(
             1, by='hub2', name='renamed'))
-        found = self.host.get_template(self.ctxt, 't1')
+        found = self.host.get_image(self.ctxt, 't1')
         self.assertEqual(('renamed', first.record),
                          (found.name, found.record))
-        self.hub.register_template(self.ctxt, self.vouched(
+        self.hub.register_image(self.ctxt, self.vouched(
             1, data_size=90, compressed_size=30))
-        self.assertEqual(30, self.host.get_template(
+        self.assertEqual(30, self.host.get_image(
             self.ctxt, 't1').compressed_size)
 
     def test_image_that_another_repository_vouches_for_is_registered(self):
         second = self.client('repository', 'hub2')
-        self.hub.register_template(self.ctxt, self.vouched(
+        self.hub.register_image(self.ctxt, self.vouched(
             1, data_size=90, compressed_size=40))
         mine = self.vouched(1, by='hub2', data_size=10, compressed_size=0)
 
-        def unregistered(template):
+        def unregistered(image):
             return second.find_unregistered(self.ctxt, 'hub2', {
-                't1': fingerprints.of_template(template)}, [])
+                't1': fingerprints.of_image(image)}, [])
 
         self.assertEqual(([], []), unregistered(mine))
         renamed = self.vouched(1, by='hub2', name='renamed')
         self.assertEqual((['t1'], []), unregistered(renamed))
-        self.database.write(senders.revoke, 'hub', objects_base.now())
+        self.database.write(senders.revoke, 'hub', versioned.now())
         self.assertEqual((['t1'], []), unregistered(mine))
         self.assertIn('for host hub', self.forbidden(
             second.find_unregistered, 'hub', {}, []))
 
     def test_record_of_a_revoked_repository_is_replaced(self):
         second = self.client('repository', 'hub2')
-        self.hub.register_template(self.ctxt, self.vouched(
+        self.hub.register_image(self.ctxt, self.vouched(
             1, os_hash_algo='sha512', os_hash_value='cd' * 64))
-        self.database.write(senders.revoke, 'hub', objects_base.now())
+        self.database.write(senders.revoke, 'hub', versioned.now())
         mended = self.vouched(1, by='hub2', os_hash_algo='sha512',
                               os_hash_value='ab' * 64)
-        second.register_template(self.ctxt, mended)
-        found = self.other.get_template(self.ctxt, 't1')
+        second.register_image(self.ctxt, mended)
+        found = self.other.get_image(self.ctxt, 't1')
         self.assertEqual((mended.record, 'ab' * 64),
                          (found.record, found.os_hash_value))
 
@@ -230,23 +230,23 @@ class TestHosts(TrustTest):
                 'h1', role='repository')))
 
     def test_an_administrator_revives_what_was_marked_deleted(self):
-        self.hub.register_template(self.ctxt, self.vouched(
+        self.hub.register_image(self.ctxt, self.vouched(
             1, status=objects.DELETED))
-        self.hub.register_template(self.ctxt, self.vouched(1))
-        self.assertEqual(objects.DELETED, self.host.get_template(
+        self.hub.register_image(self.ctxt, self.vouched(1))
+        self.assertEqual(objects.DELETED, self.host.get_image(
             self.ctxt, 't1').status)
-        self.database.write(catalogue.restore_template, 't1')
-        self.assertEqual(objects.ACTIVE, self.host.get_template(
+        self.database.write(catalogue.restore_image, 't1')
+        self.assertEqual(objects.ACTIVE, self.host.get_image(
             self.ctxt, 't1').status)
         self.assertRaises(exceptions.Conflict, self.database.write,
-                          catalogue.restore_template, 't1')
+                          catalogue.restore_image, 't1')
 
     def test_revoked_keys(self):
         self.database.write(
             senders.revoke, 'h1',
-            objects_base.now() - datetime.timedelta(days=1))
+            versioned.now() - datetime.timedelta(days=1))
         self.host.report_fills(self.ctxt, 'h1', [])
-        self.database.write(senders.revoke, 'h1', objects_base.now())
+        self.database.write(senders.revoke, 'h1', versioned.now())
         self.assertIn('was revoked', self.unsigned(
             self.host.report_fills, 'h1', []))
         self.unsigned(self.host.update_site_map, 'edge')
@@ -268,13 +268,13 @@ class TestHosts(TrustTest):
             return found
         self.assertIsNone(fetch())
         authority.verify(*lost)
-        self.database.write(senders.revoke, 'lost', objects_base.now())
+        self.database.write(senders.revoke, 'lost', versioned.now())
         old = fetch()
         self.assertRaises(exceptions.Forbidden, authority.verify, *lost)
         self.assertIsNone(fetch())
         # A host may be revoked again, and others are.
         for host in ('lost', 'h2'):
-            self.database.write(senders.revoke, host, objects_base.now())
+            self.database.write(senders.revoke, host, versioned.now())
         fetch()
         self.assertEqual(3, revoked.number)
         self.assertRaises(exceptions.Forbidden, revoked.update, old)
@@ -302,14 +302,14 @@ class TestHosts(TrustTest):
     def test_old_messages_are_forgotten(self):
         self.conductor._ledger.tidy()
         self.assertLess(3, self.accepted())
-        self.patch(objects_base, 'now', lambda: (
-            objects_base.timeutils.utcnow(with_timezone=True)
+        self.patch(versioned, 'now', lambda: (
+            versioned.timeutils.utcnow(with_timezone=True)
             + datetime.timedelta(seconds=3600)))
         self.conductor._ledger.tidy()
         self.assertEqual(0, self.accepted())
 
     def test_costs_need_no_key(self):
-        bus = messaging.Bus(self.conf, objects_base.Serializer())
+        bus = messaging.Bus(self.conf, versioned.Serializer())
         self.addCleanup(bus.close)
         costs = conductor_costs_api.CostsAPI(bus, 30)
         self.assertEqual({}, costs.build_costs(self.ctxt, 'unknown', ['h1']))
@@ -318,9 +318,9 @@ class TestHosts(TrustTest):
     def test_tasks_are_reported_by_their_hosts(self):
         task = objects.VersionTask(id=str(uuid.uuid4()), kind='verify',
                                    project_id='p')
-        self.database.write(version_tasks.create, task, objects_base.now())
+        self.database.write(version_tasks.create, task, versioned.now())
         self.database.write(version_tasks.sent, task.id, 'h1',
-                            objects_base.now())
+                            versioned.now())
         report = objects.TaskReport(task_id=task.id, state='done')
         host, other = (self.client(
             'compute', name, conductor_versions_api.VersionsAPI)
@@ -337,12 +337,12 @@ class TestHosts(TrustTest):
         self.assertIn('not signed', str(error))
 
     def test_forged_errors_are_not_believed(self):
-        self.assertRaises(exceptions.NotFound, self.host.get_template,
+        self.assertRaises(exceptions.NotFound, self.host.get_image,
                           self.ctxt, 'unknown')
         # What a client of the broker can send: the error, unsigned.
         self.patch(signatures.Security, 'failure',
                    lambda security, sender, error: None)
-        self.assertIn('unknown', self.unsigned(self.host.get_template,
+        self.assertIn('unknown', self.unsigned(self.host.get_image,
                                                'unknown'))
 
 

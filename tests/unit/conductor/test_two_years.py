@@ -43,7 +43,7 @@ from diffcache_openstack.db.versions import policies
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.planning import planner
+from diffcache_openstack.planning import planners
 from diffcache_openstack.sites import maps
 from tests.unit.conductor import clock
 from tests.unit.conductor import fakes
@@ -61,7 +61,7 @@ FAILING = {versions.SAVE: 23, versions.FORGET: 11, versions.PRUNE: 5,
            versions.VERIFY: 3}
 # Tables that fill up to a limit in more than a year.
 MOST = dict.fromkeys(('plans', 'plan_hosts', 'plan_items'),
-                     2 * planner.KEPT_PLANS) | {'map_changes': 20}
+                     2 * planners.KEPT_PLANS) | {'map_changes': 20}
 # A save adds so many bytes to the store.
 ADDED = 1000
 
@@ -155,7 +155,7 @@ class TwoYearsTest(database.DatabaseTest):
         self.conductor = self.new_conductor()
         self.versions = self.conductor._versions
         self.beat()
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    self.clock.now)
         self.set_policy(None, every=4 * 86400, **KEPT)
         self.set_policy('stopped', every=8 * 86400, keep_last=2)
@@ -168,7 +168,7 @@ class TwoYearsTest(database.DatabaseTest):
         made._ledger = ledger.DatabaseLedger(self.database, 300)
         made._liveness = liveness.Liveness(self.conf, self.database)
         made._maps = maps.Maps(self.conf, self.database)
-        made._planner = planner.Planner(self.conf, self.database, 'me')
+        made._planner = planners.Planner(self.conf, self.database, 'me')
         made._proposals = proposals.Proposals(
             self.conf, self.database, made._planner, made._notifier)
         self.addCleanup(made._proposals.stop)

@@ -16,6 +16,7 @@ import re
 from oslo_config import cfg
 from oslo_config import types
 
+from diffcache_openstack.common import option_names
 from diffcache_openstack.common import units
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import opts
@@ -26,7 +27,7 @@ from tests import base
 
 TREE = pathlib.Path(__file__).parents[3]
 # Groups with options of keystoneauth's, registered when it logs in.
-LOGINS = {'barbican', 'glance', 'nova', 'oslo_limit'}
+LOGINS = {'barbican', 'cinder', 'glance', 'nova', 'oslo_limit'}
 
 
 def own_opts():
@@ -55,16 +56,15 @@ class TestNewConfig(base.TestCase):
 
     def test_unusable_value_is_named(self):
         path = self.write_file('x.conf', b'[agent]\ncache_capacity = lots\n')
-        conf = opts.new_config(['--config-file', str(path)])
-        error = self.assertRaises(
-            cfg.ConfigFileValueError, lambda: conf.agent.cache_capacity)
+        error = self.assertRaises(opts.BadValueError, opts.new_config,
+                                  ['--config-file', str(path)])
         self.assertIn('cache_capacity', str(error))
 
     def test_an_option_of_ours_that_is_misspelt_is_an_error(self):
         for text, unknown in (
                 ('[agent]\ncache_capacty = 1GB\n', 'cache_capacity'),
                 ('[lazy]\nnothing_like_that = 1\n', 'remove it'),
-                ('[agent]\nstate-dir = /tmp\n[planner]\nmin_gain = 0\n', None),
+                ('[agent]\nstate-dir = /tmp\n[planner]\nhops = 2\n', None),
                 ('[DEFAULT]\ntransport_ulr = fake:/\n', 'transport_url'),
                 ('[nova]\nauth_type = password\npasword = x\n', 'password'),
                 ('[glance]\nlargest_imag = 1GB\n', 'largest_image'),
@@ -86,11 +86,25 @@ class TestNewConfig(base.TestCase):
             if unknown is None:
                 opts.new_config(['--config-file', str(path)])
                 continue
-            error = self.assertRaises(opts.UnknownOptionError,
+            error = self.assertRaises(option_names.UnknownOptionError,
                                       opts.new_config,
                                       ['--config-file', str(path)])
             self.assertIn(unknown, str(error))
             self.assertIn(str(path), str(error))
+
+    def test_a_value_that_does_not_fit_is_an_error_that_names_its_place(self):
+        for text, reason in (
+                ('[planner]\nhops = abc\n', "'hops': invalid literal"),
+                ('[planner]\nhops = 999\n', "'hops': Should be"),
+                ('[agent]\nrole = x\n', "'role': Valid values are"),
+                ('[agent]\ncache_capacity = 5QB\n',
+                 "'cache_capacity': \"5QB\" is not an amount")):
+            path = self.write_file('diffcache.conf', text.encode())
+            error = self.assertRaises(opts.BadValueError, opts.new_config,
+                                      ['--config-file', str(path)])
+            group = text.partition('\n')[0]
+            self.assertIn(f'{path}: group {group}, option', str(error))
+            self.assertIn(reason, str(error))
 
     def test_every_option_of_the_sample_is_known(self):
         for group, options in own_opts():
@@ -190,7 +204,7 @@ class TestNumbers(base.TestCase):
                 if isinstance(option.type, types.Float):
                     self.check(group, option)
                     checked += 1
-        self.assertGreater(checked, 20)
+        self.assertGreater(checked, 15)
 
     def check(self, group, option):
         for value in ('nan', 'inf', '-inf', ''):

@@ -132,7 +132,7 @@ class PageTest(helpers.BaseAdminViewTests):
         patcher.start()
         self.addCleanup(patcher.stop)
         # Pages look up what IDs are called.
-        self.answer('/templates', listing('templates'))
+        self.answer('/images', listing('images'))
         self.answer('/patches', listing('patches'))
 
     def _setup_test_data(self):

@@ -62,25 +62,25 @@ class TimeoutTest(needs.PageTest):
 
 class NamesTest(needs.PageTest):
 
-    def templates(self, query):
+    def page(self, query):
         """Return a page as the service does."""
         names = [f'i{number:03}' for number in range(250)]
         limit = int(query.get('limit', '100'))
         left = [name for name in names if name > query.get('marker', '')]
-        found = {'templates': [
+        found = {'images': [
             {'id': name, 'name': f'name of {name}', 'content_id': 64 * 'c',
              'family': 'i249'} for name in left[:limit]]}
         if len(left) > limit:
-            found['templates_links'] = [{
-                'rel': 'next', 'href': f'{needs.ENDPOINT}/templates?limit='
+            found['images_links'] = [{
+                'rel': 'next', 'href': f'{needs.ENDPOINT}/images?limit='
                 f'{limit}&marker={left[limit - 1]}'}]
         return found
 
     def test_names_of_many_images_take_one_call(self):
-        self.answer('/templates', self.templates)
+        self.answer('/images', self.page)
         response = self.client.get(
             urls.reverse('horizon:admin:image_cache_images:index'))
         self.assertContains(response, 'name of i249')
-        self.assertEqual([('GET', '/templates', {'limit': '21'}),
-                          ('GET', '/templates', {'limit': '1000'})],
+        self.assertEqual([('GET', '/images', {'limit': '21'}),
+                          ('GET', '/images', {'limit': '1000'})],
                          self.wire.sent)

@@ -61,9 +61,9 @@ def put_wanted(opened: engine.Database, hosts: list[str],
                  hosts, wanted, when)
 
 
-def template(number: int, **values) -> objects.Template:
+def image(number: int, **values) -> objects.Image:
     """An image."""
-    return objects.Template(**{
+    return objects.Image(**{
         'id': f't{number}', 'name': f'Image {number}',
         'content_id': content(number), 'size': 100, 'data_size': 50,
         'created_at': at(0),
@@ -81,12 +81,12 @@ def request(number: int, **values) -> objects.Request:
     """A request for image 1 at host h1."""
     return objects.Request(**{
         'id': f'00000000-0000-0000-0000-{number:012d}', 'host': 'h1',
-        'template_id': 't1', 'started_at': at(number), **values})
+        'image_id': 't1', 'started_at': at(number), **values})
 
 
 def holding(number: int, **values) -> objects.Holding:
-    """A template on a host."""
-    return objects.Holding(**{'kind': objects.TEMPLATES,
+    """An image on a host."""
+    return objects.Holding(**{'kind': objects.IMAGES,
                               'id': content(number), 'bytes': 50, **values})
 
 

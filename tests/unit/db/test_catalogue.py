@@ -26,68 +26,68 @@ class CatalogueTest(database.DatabaseTest):
         super().setUp()
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
         for number in (1, 2, 3):
-            self.put(database.template(number))
+            self.put(database.image(number))
 
     def put(self, thing):
         function = (catalogue.put_patch if hasattr(thing, 'base')
-                    else catalogue.put_template)
+                    else catalogue.put_image)
         return self.write(function, thing, database.at(0))
 
     def patches(self):
         return self.read(catalogue.list_patches)
 
 
-class TestTemplates(CatalogueTest):
+class TestImages(CatalogueTest):
 
     def test_known_as_registered(self):
-        self.assertEqual(database.template(1),
-                         self.read(catalogue.get_template, 't1'))
+        self.assertEqual(database.image(1),
+                         self.read(catalogue.get_image, 't1'))
 
     def test_again_changes_nothing(self):
-        known, changed = self.put(database.template(1))
-        self.assertEqual((database.template(1), set()), (known, changed))
+        known, changed = self.put(database.image(1))
+        self.assertEqual((database.image(1), set()), (known, changed))
 
     def test_new_name_is_taken(self):
-        _, changed = self.put(database.template(1, name='New'))
+        _, changed = self.put(database.image(1, name='New'))
         self.assertEqual({database.SITE}, changed)
         self.assertEqual('New',
-                         self.read(catalogue.get_template, 't1').name)
+                         self.read(catalogue.get_image, 't1').name)
 
     def test_compressed_size_concerns_maps(self):
-        known, changed = self.put(database.template(1, compressed_size=20))
+        known, changed = self.put(database.image(1, compressed_size=20))
         self.assertEqual((20, {database.SITE}),
                          (known.compressed_size, changed))
-        self.assertEqual(20, self.read(catalogue.get_template, 't1')
+        self.assertEqual(20, self.read(catalogue.get_image, 't1')
                          .compressed_size)
 
     def test_agents_that_do_not_say_leave_the_compressed_size(self):
-        self.put(database.template(1, compressed_size=20))
-        known, changed = self.put(database.template(1))
+        self.put(database.image(1, compressed_size=20))
+        known, changed = self.put(database.image(1))
         self.assertEqual((20, set()), (known.compressed_size, changed))
-        known, changed = self.put(database.template(1, name='New'))
+        known, changed = self.put(database.image(1, name='New'))
         self.assertEqual((20, 'New'), (known.compressed_size, known.name))
 
     def test_a_form_that_is_gone_counts_no_more(self):
-        self.put(database.template(1, compressed_size=20))
-        known, _changed = self.put(database.template(1, compressed_size=0))
+        self.put(database.image(1, compressed_size=20))
+        known, _changed = self.put(database.image(1, compressed_size=0))
         self.assertIsNone(known.compressed_size)
 
     def test_a_compressed_size_is_at_most_that_of_the_data(self):
         for size in (51, 2 ** 62):
             known, _changed = self.put(
-                database.template(1, compressed_size=size))
+                database.image(1, compressed_size=size))
             self.assertEqual(50, known.compressed_size)
-        self.assertRaises(ValueError, database.template, 1,
+        self.assertRaises(ValueError, database.image, 1,
                           compressed_size=-1)
 
     def test_repositories_that_take_turns_change_no_map(self):
         def keep(_session, known, given):
             return known.record != given.record
 
-        self.put(database.template(1, record='first', compressed_size=20))
+        self.put(database.image(1, record='first', compressed_size=20))
         for record, size in (('second', 1), ('first', 20), ('second', 0)):
             known, changed = self.write(
-                catalogue.put_template, database.template(
+                catalogue.put_image, database.image(
                     1, record=record, compressed_size=size),
                 database.at(0), keep)
             self.assertEqual(
@@ -96,30 +96,30 @@ class TestTemplates(CatalogueTest):
 
     def test_new_members_concern_no_map(self):
         for members in (['p2', 'p1', 'p2'], ['p2', 'p3'], []):
-            known, changed = self.put(database.template(1, members=members))
+            known, changed = self.put(database.image(1, members=members))
             self.assertEqual(sorted(set(members)), known.members)
             self.assertEqual(set(), changed)
             self.assertEqual(
                 sorted(set(members)),
-                self.read(catalogue.get_template, 't1').members)
+                self.read(catalogue.get_image, 't1').members)
 
     def test_members_go_with_their_image(self):
-        self.put(database.template(1, members=['p1']))
-        self.write(catalogue.remove_template, 't1')
-        self.put(database.template(1))
-        self.assertEqual([], self.read(catalogue.get_template, 't1').members)
+        self.put(database.image(1, members=['p1']))
+        self.write(catalogue.remove_image, 't1')
+        self.put(database.image(1))
+        self.assertEqual([], self.read(catalogue.get_image, 't1').members)
 
     def test_other_content_is_a_conflict(self):
         error = self.assertRaises(
             exceptions.Conflict, self.put,
-            database.template(1, content_id=database.content(9)))
+            database.image(1, content_id=database.content(9)))
         self.assertIn('t1', str(error))
-        self.assertEqual(database.template(1),
-                         self.read(catalogue.get_template, 't1'))
+        self.assertEqual(database.image(1),
+                         self.read(catalogue.get_image, 't1'))
 
     def test_same_content_under_two_ids(self):
-        self.put(database.template(1, id='copy'))
-        self.assertEqual(4, len(self.read(catalogue.list_templates)))
+        self.put(database.image(1, id='copy'))
+        self.assertEqual(4, len(self.read(catalogue.list_images)))
 
     def test_what_is_known_of_the_file(self):
         values = {'disk_format': 'qcow2', 'file_size': 30,
@@ -127,9 +127,9 @@ class TestTemplates(CatalogueTest):
                   'owner': 'project', 'visibility': 'private',
                   'form_id': database.content(77), 'form_size': 3,
                   'family': 't2'}
-        _, changed = self.put(database.template(1, **values))
+        _, changed = self.put(database.image(1, **values))
         self.assertEqual({database.SITE}, changed)
-        known = self.read(catalogue.get_template, 't1')
+        known = self.read(catalogue.get_image, 't1')
         for name, value in values.items():
             self.assertEqual(value, getattr(known, name))
 
@@ -138,34 +138,34 @@ class TestTemplates(CatalogueTest):
             database.holding(n) for n in (1, 2, 3)], database.at(0))
         self.put(database.patch(1, 2))
         self.put(database.patch(2, 3))
-        self.put(database.template(1, status='deactivated'))
-        self.assertEqual(3, len(self.read(catalogue.known_templates)))
+        self.put(database.image(1, status='deactivated'))
+        self.assertEqual(3, len(self.read(catalogue.known_images)))
         self.assertEqual(['t2', 't3'], [
-            t.id for t in self.read(catalogue.list_templates)])
+            t.id for t in self.read(catalogue.list_images)])
         self.assertEqual([database.patch(2, 3).id],
                          [p.id for p in self.patches()])
 
     def test_reactivated_has_its_patches_again(self):
         self.put(database.patch(1, 2))
-        self.put(database.template(1, status='deactivated'))
-        self.put(database.template(1))
+        self.put(database.image(1, status='deactivated'))
+        self.put(database.image(1))
         self.assertEqual(1, len(self.patches()))
 
     def test_deleted_stays_deleted(self):
         self.put(database.patch(1, 2))
-        self.put(database.template(1, status='deleted'))
-        known, changed = self.put(database.template(1))
+        self.put(database.image(1, status='deleted'))
+        known, changed = self.put(database.image(1))
         self.assertEqual(('deleted', set()), (known.status, changed))
         self.assertEqual([], self.patches())
 
     def test_content_of_another_image_survives_a_deletion(self):
-        self.put(database.template(1, id='copy'))
+        self.put(database.image(1, id='copy'))
         self.put(database.patch(1, 2))
-        self.put(database.template(1, status='deleted'))
+        self.put(database.image(1, status='deleted'))
         self.assertEqual(1, len(self.patches()))
 
     def test_deleted_is_forgotten_once_nobody_holds_it(self):
-        self.put(database.template(1, status='deleted'))
+        self.put(database.image(1, status='deleted'))
         self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
                    database.at(0))
         for held, forgotten in (([database.holding(1)], 0), ([], 1)):
@@ -176,28 +176,28 @@ class TestTemplates(CatalogueTest):
     def test_text_that_does_not_fit(self):
         for values in ({'id': 'x' * 129}, {'name': 'x' * 256}):
             error = self.assertRaises(
-                exceptions.InvalidInput, database.template, 5, **values)
+                exceptions.InvalidInput, database.image, 5, **values)
             self.assertIn(next(iter(values)), str(error))
-        self.put(database.template(5, id='x' * 128, name='x' * 255))
+        self.put(database.image(5, id='x' * 128, name='x' * 255))
 
     def test_unknown(self):
         self.assertRaises(exceptions.NotFound, self.read,
-                          catalogue.get_template, 'T1')
+                          catalogue.get_image, 'T1')
 
     def test_removal_takes_patches_that_lost_an_end(self):
         for pair in ((1, 2), (2, 1), (2, 3)):
             self.put(database.patch(*pair))
-        self.put(database.template(2, id='copy'))
-        self.write(catalogue.remove_template, 't1')
+        self.put(database.image(2, id='copy'))
+        self.write(catalogue.remove_image, 't1')
         self.assertEqual([database.patch(2, 3)], self.patches())
-        self.write(catalogue.remove_template, 't2')
+        self.write(catalogue.remove_image, 't2')
         self.assertEqual([database.patch(2, 3)], self.patches())
-        self.write(catalogue.remove_template, 'copy')
+        self.write(catalogue.remove_image, 'copy')
         self.assertEqual([], self.patches())
 
     def test_removal_of_nothing(self):
         self.assertRaises(exceptions.NotFound, self.write,
-                          catalogue.remove_template, 't9')
+                          catalogue.remove_image, 't9')
 
     def test_what_is_stored_need_not_be_registered(self):
         """Each registration is known, as it was and in no other form."""
@@ -205,23 +205,23 @@ class TestTemplates(CatalogueTest):
                  {'compressed_size': 70}, {'name': 'new'},
                  {'status': objects.DEACTIVATED}]
         for values in forms:
-            template = database.template(1, **{'compressed_size': 0,
-                                               **values})
-            given = {'t1': fingerprints.of_template(template)}
+            image = database.image(1, **{'compressed_size': 0,
+                                         **values})
+            given = {'t1': fingerprints.of_image(image)}
             if values:
                 self.assertEqual(['t1'], self.unregistered(given), values)
-            self.write(catalogue.put_template, template, database.at(1))
+            self.write(catalogue.put_image, image, database.at(1))
             self.assertEqual([], self.unregistered(given), values)
 
     def test_deleted_images_need_not_be_registered(self):
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, status=objects.DELETED), database.at(1))
-        given = fingerprints.of_template(database.template(1))
+        given = fingerprints.of_image(database.image(1))
         self.assertEqual(['t2'], self.unregistered({'t1': given,
                                                     't2': given}))
 
     def unregistered(self, given):
-        return self.read(catalogue.find_unregistered_templates, given,
+        return self.read(catalogue.find_unregistered_images, given,
                          lambda session, known: False)
 
 
@@ -234,7 +234,7 @@ class TestPatches(CatalogueTest):
         some = [*known, *(f'{number:064d}' for number in range(100))]
         few = self.steps(catalogue.patches_of, some)
         for number in range(4, 100):
-            self.put(database.template(number))
+            self.put(database.image(number))
             self.put(database.patch(1, number))
             self.put(database.patch(number, 1))
         self.assertEqual(known, [patch.id for patch in self.read(
@@ -246,7 +246,7 @@ class TestPatches(CatalogueTest):
         taken = []
         for numbers in (range(4, 24), range(24, 84)):
             for number in numbers:
-                self.put(database.template(number))
+                self.put(database.image(number))
                 self.put(database.patch(number - 1, number))
             taken.append(self.steps(catalogue.list_patches))
         self.assertEqual(80, len(self.read(catalogue.list_patches)))

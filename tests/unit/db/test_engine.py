@@ -78,7 +78,7 @@ class TestConcurrency(database.DatabaseTest):
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
         before = self.read(generations.map_generation, database.SITE)
         results = self.run_all(lambda n: self.write(
-            catalogue.put_template, database.template(n), database.at(n)), 24)
+            catalogue.put_image, database.image(n), database.at(n)), 24)
         self.assertEqual([], [r for r in results if isinstance(r, Exception)])
         self.assertEqual(before + 24,
                          self.read(generations.map_generation, database.SITE))

@@ -30,18 +30,18 @@ class TestEntries(database.DatabaseTest):
             listing.part_by_key, sa.select(*listing.columns(model, names)),
             getattr(model, key), listing.Page(limit, marker))
 
-    def templates(self, **page):
-        return self.part(models.Template, 'id', 'id', 'name', 'size',
+    def images(self, **page):
+        return self.part(models.Image, 'id', 'id', 'name', 'size',
                          'owner', 'created_at', **page)
 
     def test_values_of_every_kind(self):
         name = 'Ünï "quoted" \\ [1, 2]'
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, name=name, size=2 ** 62, created_at=WHEN), WHEN)
         self.assertEqual([{
             'id': 't1', 'name': name, 'size': 2 ** 62, 'owner': None,
             'created_at': '2026-01-05T12:30:01.000050Z'}],
-            self.templates().entries)
+            self.images().entries)
 
     def test_truth_and_whole_seconds(self):
         whole = WHEN.replace(microsecond=0)
@@ -53,13 +53,13 @@ class TestEntries(database.DatabaseTest):
 
     def test_parts(self):
         for number in range(5):
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        WHEN)
-        first = self.templates(limit=3)
+        first = self.images(limit=3)
         self.assertEqual('t2', first.next_marker)
-        last = self.templates(limit=3, marker='t2')
+        last = self.images(limit=3, marker='t2')
         self.assertEqual((['t3', 't4'], None), (
             [entry['id'] for entry in last.entries], last.next_marker))
 
     def test_nothing(self):
-        self.assertEqual(([], None), self.templates())
+        self.assertEqual(([], None), self.images())

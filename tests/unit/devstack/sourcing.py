@@ -73,6 +73,7 @@ SERVICE_DOMAIN_NAME=Default NOVA_INSTANCES_PATH=$1/instances
 NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
 GLANCE_URL=http://10.0.0.1/image CINDER_CONF=cinder.conf
+CINDER_ENABLED_BACKENDS=lvm:a,nfs:b
 DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
 DIFFCACHE_LAZY={lazy} DIFFCACHE_SSD_CACHE={ssd_cache}
 SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
@@ -87,7 +88,7 @@ esac
 . {plugin}/plugin.sh "$@"
 {after}
 '''
-EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,cinder,tempest'
+EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,cinder,c-bak,tempest'
 # What reads each file that the plugin writes options of the suite to.
 READERS = {'diffcache.conf': opts, 'agent.conf': opts,
            'repository.conf': opts, 'nova.conf': nova_options,

@@ -52,4 +52,4 @@ class CommandTest(base.TestCase):
         self.assertIn('/no/image.raw', str(error))
 
     def test_images_are_called_after_their_files(self):
-        self.assertEqual('0', self.images(1)[0].name)
+        self.assertEqual('0', self.images(512)[0].name)

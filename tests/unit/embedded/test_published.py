@@ -15,7 +15,7 @@ from unittest import mock
 
 from diffcache_openstack.embedded import published
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import base
 
 CONTENT = bytes(range(256)) * 4096
@@ -39,16 +39,16 @@ class PublishedImagesTest(base.TestCase):
     def test_a_download_is_converted(self):
         self.images.publish(self.raw, 'a' * 64)
 
-        def deliver(template, packed):
+        def deliver(image, packed):
             shutil.copy(self.images.file('a' * 64), packed.path)
             return objects.Request(
-                id='5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00', template_id='a',
-                host='host-1', seconds=1.0, started_at=objects_base.now())
+                id='5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00', image_id='a',
+                host='host-1', seconds=1.0, started_at=versioned.now())
 
         agent = mock.Mock()
         agent.server.deliver.side_effect = deliver
         output = self.directory / 'output'
-        request = published.download(agent, mock.sentinel.template, output)
+        request = published.download(agent, mock.sentinel.image, output)
         self.assertEqual(CONTENT, output.read_bytes())
         self.assertGreater(request.seconds, 1.0)
         self.assertEqual({'output', 'published', 'raw'},

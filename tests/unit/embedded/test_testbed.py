@@ -13,16 +13,16 @@ import hashlib
 import pathlib
 
 from diffcache_openstack.embedded import report
-from diffcache_openstack.embedded import site
+from diffcache_openstack.embedded import sites
 from diffcache_openstack.embedded import testbed
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import base
 
 IMAGES = [testbed.Image(name, pathlib.Path(f'/{name}.raw'))
           for name in ('a', 'b', 'c')]
-HOSTS = tuple(site.HostSpec(f'host-{n}', 100) for n in (1, 2, 3))
-SETUP = testbed.Setup(HOSTS, site.LinkSpec(20.0, 1000.0, 4000.0))
+HOSTS = tuple(sites.HostSpec(f'host-{n}', 100) for n in (1, 2, 3))
+SETUP = testbed.Setup(HOSTS, sites.LinkSpec(20.0, 1000.0, 4000.0))
 
 
 class TestbedTest(base.TestCase):
@@ -34,15 +34,15 @@ class TestbedTest(base.TestCase):
         for image in IMAGES:
             self.testbed._sha256[image.name] = image.name * 64
             self.testbed._published_sizes[image.name] = 4
-            self.testbed._templates[image.name] = objects.Template(
+            self.testbed._records[image.name] = objects.Image(
                 id=image.name, name=image.name, content_id='0' * 64,
                 size=10, data_size=5)
 
     def outcome(self, number, seconds, way='repository', identical=True):
         request = objects.Request(
-            id='5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00', template_id='a',
+            id='5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00', image_id='a',
             host='host-1', way=way, detail='somewhere', seconds=seconds,
-            predicted_seconds=1.0, started_at=objects_base.now())
+            predicted_seconds=1.0, started_at=versioned.now())
         return testbed.Outcome(
             number, 'host-1', IMAGES[0], number > 3, request, 'a' * 64,
             identical, self.write_file(f'out/{number}', b'image'))
@@ -78,7 +78,7 @@ class TestbedTest(base.TestCase):
 
     def test_one_wrong_image_is_enough(self):
         results = {mode: self.result(1.0) for mode in testbed.MODES}
-        results['templates'] = self.result(1.0, identical=False)
+        results['images'] = self.result(1.0, identical=False)
         self.assertFalse(self.testbed._document(results)['identical'])
 
     def built(self, outcomes):
@@ -112,4 +112,4 @@ class TestbedTest(base.TestCase):
 class LinkSpecTest(base.TestCase):
 
     def test_megabits(self):
-        self.assertEqual(2500000, site.LinkSpec.bytes_per_second(20))
+        self.assertEqual(2500000, sites.LinkSpec.bytes_per_second(20))

@@ -109,6 +109,7 @@ class DriverTest(base.TestCase):
         self.module = driver
         self.agent = Agent()
         self.conf = driver.CONF
+        self.conf([], project='glance')
         self.conf.set_override('image_cache_dir', str(self.directory))
         driver.options.register_opts(self.conf)
         self.conf.set_override('socket', '/run/agent.sock', 'diffcache')
@@ -159,6 +160,15 @@ class DriverTest(base.TestCase):
                                           self.module.Driver().configure)
                 self.assertIn(option, str(error))
                 self.conf.set_override(option, before, group)
+
+    def test_a_misspelt_option_stops_glance(self):
+        path = self.directory / 'glance-api.conf'
+        path.write_text('[diffcache]\nsoket = /x\n')
+        self.conf(['--config-file', str(path)])
+        error = self.assertRaises(self.module.Misconfigured,
+                                  self.module.Driver().configure)
+        self.assertIn(f"{path}: group [diffcache] has no option 'soket'",
+                      str(error))
 
     def test_what_the_site_can_make_is_cached(self):
         self.assertTrue(self.driver.is_cached(IMAGE))

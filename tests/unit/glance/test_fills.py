@@ -19,6 +19,7 @@ import types
 
 from diffcache_openstack.glance import fills
 from tests import base
+from tests import waiting
 
 IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
 DATA = bytes(range(256)) * 5000
@@ -125,9 +126,7 @@ class FillsTest(base.TestCase):
         threads = [threading.Thread(target=ask) for _ in range(8)]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 60
-        while len(leaders) < 8 and time.monotonic() < deadline:
-            done.wait(0.01)
+        waiting.until(lambda: len(leaders) == 8, 'all to lead or follow')
         done.set()
         for thread in threads:
             thread.join()

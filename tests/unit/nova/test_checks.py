@@ -60,6 +60,16 @@ class TestChecks(base.TestCase):
             self.set('images_type', images_type, 'libvirt')
             checks.check(self.conf)
 
+    def test_a_misspelt_option(self):
+        self.listen()
+        path = self.directory / 'nova.conf'
+        path.write_text(f'[diffcache]\nsocket = {self.socket}\n'
+                        f'cost_timeout = 1\n[other]\nx = 1\n')
+        self.conf(['--config-file', str(path)])
+        checks.check(self.conf)
+        path.write_text('[diffcache]\nfalback = error\n')
+        self.assertRefused(str(path), "'falback'", "'fallback'")
+
     def test_backends_without_base_images(self):
         self.listen()
         for images_type in ('rbd', 'lvm', 'ploop'):

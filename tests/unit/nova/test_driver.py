@@ -386,12 +386,14 @@ class TestVolumes(DriverTest):
         self.own['cleanup'].side_effect = functools.partial(
             self.cleanup, self.driver)
         for name, found in (('_get_all_assigned_mediated_devices', {}),
-                            ('_get_existing_guest_config', None),
                             ('_destroy', None), ('_get_vpmems', []),
                             ('_unplug_vifs', None),
                             ('_detach_encryptor', None),
                             ('_undefine_domain', None)):
             self.patch(plain, name, return_value=found)
+        # Nova before 33 does not call it.
+        self.patch(plain, '_get_existing_guest_config', create=True,
+                   return_value=None)
         self.patch(plain, '_get_volume_driver')
         self.patch(blockinfo, 'get_disk_info', side_effect=stopped)
         info = {'block_device_mapping': [

@@ -328,21 +328,3 @@ class TestLook(LazyTest):
         self.assertTrue(self.link(inspect=inspect))
         thread.join()
         self.assertEqual([], self.client.released)
-
-
-class TestWatch(base.TestCase):
-
-    def test_looks_again_after_errors(self):
-        self.patch(lazy, 'LOOK_SECONDS', 0.01)
-        errors = [exceptions.ServiceUnavailable('down'), ValueError('odd')]
-        looked = threading.Event()
-
-        def look():
-            if errors:
-                raise errors.pop()
-            looked.set()
-
-        watch = lazy.Watch(look)
-        watch.start()
-        self.assertTrue(looked.wait(60))
-        watch.stop()

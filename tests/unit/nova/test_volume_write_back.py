@@ -17,6 +17,7 @@ from unittest import mock
 from tests.unit.nova import needs  # noqa: F401
 
 from nova import exception
+import testtools
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import volumes
@@ -173,9 +174,7 @@ class TestWriteBack(volume_cases.VolumesTest):
 
     def test_a_type_in_write_back(self):
         self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
-        connection = self.connection()
-        connection['data']['qos_specs'] = {
-            'diffcache:ssd_cache': 'write-back'}
+        connection = self.written_back()
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('write-back',
                          connection['data'][volumes.KEY]['mode'])
@@ -187,11 +186,22 @@ class TestWriteBack(volume_cases.VolumesTest):
         self.client.set_volume_mode.assert_called_once_with(VOLUME,
                                                             'write-back')
 
+    def test_a_volume_that_cinder_does_not_hold(self):
+        for mark in (None, True, {}, {'held': 'yes'}, {'held': False}):
+            connection = self.written_back()
+            connection['data'][volumes.qos.MARK] = mark
+            with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+                self.around(connection).connect_volume(connection, INSTANCE)
+            self.assertIn('diffcache_openstack.cinder.driver.load',
+                          logs.output[0])
+            _, given = self.client.attach_volume.call_args.args
+            self.assertEqual(('write-through', False),
+                             (given['mode'], given['holdable']))
+        self.assertEqual({'not held by Cinder': 5}, self.uncached())
+
     def test_a_note_that_is_not_seen_after_a_live_migration(self):
         self.client.attach_volume.return_value = {**EXPORT, 'noted': False}
-        connection = self.connection()
-        connection['data']['qos_specs'] = {
-            'diffcache:ssd_cache': 'write-back'}
+        connection = self.written_back()
         self.end_note()
         with self.cache.migrating('source'):
             self.around(connection).connect_volume(connection, INSTANCE)
@@ -258,26 +268,27 @@ class TestWriteBack(volume_cases.VolumesTest):
 
     def test_a_volume_that_is_replaced_is_drained_before(self):
         self.client.drain_volume.side_effect = exceptions.Busy('stuck')
-        with self.assertRaises(exception.VolumeDetachFailed):
+        with testtools.ExpectedException(exception.VolumeDetachFailed):
             with self.cache.replacing(self.connection()):
                 self.fail('it was replaced')
         self.client.drain_volume.side_effect = None
-        with self.assertRaises(ZeroDivisionError):
+        with testtools.ExpectedException(ZeroDivisionError):
             with self.cache.replacing(self.connection()):
                 raise ZeroDivisionError
         self.client.give_volume_back.assert_called_once_with(VOLUME)
 
     def test_the_volume_in_its_place_stays_out_of_write_back(self):
         wanted = volumes.qos.parse({'diffcache:ssd_cache': 'write-back'})
-        self.assertEqual('write-back', self.cache.mode(wanted))
-        connection = self.connection()
+        connection = self.written_back()
+        self.assertEqual('write-back', self.cache.mode(wanted, connection))
         with self.cache.replacing(connection):
             self.client.drain_volume.reset_mock()
-            self.assertEqual('write-through', self.cache.mode(wanted))
+            self.assertEqual('write-through',
+                             self.cache.mode(wanted, connection))
             self.around(connection).connect_volume(connection, INSTANCE)
         self.client.drain_volume.assert_called_once_with(
             VOLUME, volumes._DRAIN_S, leaves=True)
-        self.assertEqual('write-back', self.cache.mode(wanted))
+        self.assertEqual('write-back', self.cache.mode(wanted, connection))
 
 
 class TestMigration(volume_cases.VolumesTest):

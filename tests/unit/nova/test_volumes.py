@@ -22,9 +22,9 @@ from nova import exception
 from nova.virt.libvirt import config as vconfig
 import oslo_messaging
 
+from diffcache_openstack.cached_volumes import origins
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import volumes
-from diffcache_openstack.ssdcache import origins
 from tests.unit.nova import test_volume_nodes
 from tests.unit.nova import volume_cases
 
@@ -46,9 +46,33 @@ class TestChoice(volume_cases.VolumesTest):
                 ('multi-attach', self.connection(multiattach=True)),
                 ('encrypted', self.connection(data={'encrypted': True})),
                 ('read-only', self.connection(data={'access_mode': 'ro'})),
+                ('not raw', self.connection(data={
+                    'export': 'a:/b', 'format': 'qcow2'})),
+                ('its snapshots are made by Nova', self.connection(
+                    data={'export': 'a:/b', 'format': 'raw'})),
                 ('specs', self.connection({'weight': 'heavy'}))):
             self.assertIs(self.driver, self.around(connection))
             self.assertEqual(1, self.uncached()[reason])
+
+    def test_what_cannot_be_cached_and_has_to_be_is_not_connected(self):
+        for reason, values in (
+                ('multi-attach', {'multiattach': True}),
+                ('encrypted', {'data': {'encrypted': True}})):
+            connection = self.connection({'required': 'true'}, **values)
+            driver = self.around(connection)
+            error = self.assertRaises(
+                exception.VolumeAttachFailed, driver.connect_volume,
+                connection, INSTANCE)
+            self.assertIn(f'requires the SSD cache: {reason}', str(error))
+            # Of a volume that was attached before.
+            driver.disconnect_volume(connection, INSTANCE)
+        self.assertEqual([('disconnect', False)] * 2, self.driver.asked)
+
+    def test_a_share_whose_snapshots_nova_does_not_make(self):
+        connection = self.connection(data={
+            'export': 'a:/b', 'format': 'raw',
+            volumes.qos.MARK: {'held': True, 'snapshots': 'cinder'}})
+        self.assertIsNot(self.driver, self.around(connection))
 
     def test_everything_else_is_the_driver_s(self):
         self.assertTrue(self.around(self.connection()).is_block_dev)
@@ -66,7 +90,8 @@ class TestConnect(volume_cases.VolumesTest):
         self.client.attach_volume.assert_called_once_with(VOLUME, {
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
-            'sequential': 1 << 20, 'admission': 2, 'attachment': 'at1'})
+            'sequential': 1 << 20, 'admission': 2, 'holdable': False,
+            'attachment': 'at1'})
         self.assertEqual({**EXPORT, 'mode': 'write-through', 'volume': VOLUME},
                          connection['data'][volumes.KEY])
         # A hard reboot connects again.
@@ -249,6 +274,10 @@ class TestConnect(volume_cases.VolumesTest):
         self.around(connection).connect_volume(connection, INSTANCE)
         self.client.attach_volume.assert_not_called()
         self.assertEqual({'no block device': 1}, self.uncached())
+        connection = self.connection({'required': 'true'})
+        self.assertRaises(
+            exception.VolumeAttachFailed,
+            self.around(connection).connect_volume, connection, INSTANCE)
 
     def test_a_detach_without_an_answer(self):
         connection = self.connection()

@@ -23,7 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import weights
-from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.remote_calls import conductor_costs_api
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 PATH = 'diffcache_openstack.nova.weights.'

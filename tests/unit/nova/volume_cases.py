@@ -19,9 +19,9 @@ from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 from nova.objects import block_device
 from nova.virt.libvirt import config as vconfig
 
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volumes
-from diffcache_openstack.ssdcache import write_back_notes
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 INSTANCE = types.SimpleNamespace(uuid='i')
@@ -106,6 +106,14 @@ class VolumesTest(needs.NovaTest):
             'qos_specs': {cache: 'write-through', **{
                 f'{cache}:{key}': value for key, value in dict(specs).items()
             }}, **dict(data)}}
+
+    def written_back(self):
+        """A connection of Cinder's driver, of a type in write-back."""
+        connection = self.connection(
+            data={volumes.qos.MARK: {'held': True}})
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        return connection
 
     def around(self, connection):
         return self.cache.around(self.driver, connection)

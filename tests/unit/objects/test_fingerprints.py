@@ -28,14 +28,14 @@ OTHER = {
 
 
 def fingerprint(**values):
-    return fingerprints.of_template(database.template(1, **values))
+    return fingerprints.of_image(database.image(1, **values))
 
 
 class TestFingerprints(base.TestCase):
 
     def test_each_field_counts_in_one_hash(self):
         self.assertEqual({'created_at'},
-                         set(objects.Template.fields) - set(OTHER))
+                         set(objects.Image.fields) - set(OTHER))
         known = fingerprint()
         for name, value in OTHER.items():
             found = fingerprint(**{name: value})

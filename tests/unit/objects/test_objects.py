@@ -15,7 +15,7 @@ from oslo_versionedobjects import exception
 from oslo_versionedobjects import fixture
 
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import base
 
 # What a change of an object changes on the wire is seen here. Until the first
@@ -23,8 +23,8 @@ from tests import base
 # deployments in which services of two releases meet: raise VERSION, make what
 # is new optional, then put the new fingerprint here.
 FINGERPRINTS = {
-    'Fill': '1.0-3212e22440f776bfe3c6e0d39d71097f',
-    'Holding': '1.0-504957b69decd8af87589ebec7e3611e',
+    'Fill': '1.0-fb1a8ce5262c03e7fd05bf543992153a',
+    'Holding': '1.0-3ef2396128583587141ec2f90eb06159',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
     'Links': '1.0-b988c4e77f77731e56a5a31fae219777',
@@ -34,31 +34,31 @@ FINGERPRINTS = {
     'Hydration': '1.0-ee1689dbca4b09caf3cc6ca1788f8e86',
     'HydrationSource': '1.0-bcfc53f25299c30838a37a434fb59cb1',
     'ImageSketch': '1.0-dc86edd6612e01d67e4b4199bb6f44a7',
-    'MapChange': '1.0-46e79c006bc0cd73abd63585e6c368f5',
-    'NewVersion': '1.0-6062fe2e51a9faa9624a95161f367bf7',
+    'MapChange': '1.0-9f5a7aec2960f61a8f8ab67c2fb8cf9b',
+    'NewVersion': '1.0-299aa42274612d2749a099601afa847b',
     'PairReport': '1.0-336d975378ee646abdfaa0ede8f9533b',
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'PatchPair': '1.0-ab07bcec5b2ddbcf927aa101a21bd92e',
     'PatchWork': '1.0-7c0acd8a3e50353579f1684bda05fcaa',
     'PendingImage': '1.0-d9843ed823abe6448056639862c657fb',
     'Plan': '1.0-19dfc2c3f818eba38d85df921aa58ed9',
-    'PlanItem': '1.0-ed89363fdce38775af2f8c7605946e1d',
+    'PlanItem': '1.0-9fe50df95b2f709f9139df3a8e404fa5',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'RepositoryLink': '1.0-d5fdf594a9bdbe2aee2dae17e5ab280a',
-    'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
-    'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
+    'Request': '1.0-73d5a42ec8dbfff85d646fc794995c33',
+    'SavedVersion': '1.0-b844c6a801a64dcf28c4f0d913eff9cc',
     'SizingDecision': '1.0-92c1fbdb009e5425e9997a4f7a881891',
     'SsdCache': '1.0-4c5458cbc81c6291ac433499dbaa5cb6',
     'VolumeCache': '1.0-42c195ab6c1c822387e74104021eaebe',
     'VolumeCurve': '1.0-fae6af2e2603dfe097fd2546d53882d1',
     'VolumeUse': '1.0-c7dabfb04b60b5f6b4218cbeadc7cb0b',
-    'SiteMap': '1.0-05e34adb0af37cd3c08e243e2e591e2b',
+    'SiteMap': '1.0-528ca404fc5933f7f1967a093633d774',
     'TaskReport': '1.0-a599c934838bc90b2d40bc233018579c',
-    'Template': '1.0-f56f4f8f2c0a79e6634d7aa68201c692',
-    'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
+    'Image': '1.0-f56f4f8f2c0a79e6634d7aa68201c692',
+    'VersionDisk': '1.0-afa5b30fc35caeb63474693d6a875030',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
-    'VersionTask': '1.0-8e1ed753fce9e32288e226e4c591c273',
+    'VersionTask': '1.0-4f56af0eb735ca69ae4ca67ec7f5769d',
 }
 
 
@@ -66,7 +66,7 @@ class TestVersions(base.TestCase):
 
     def test_fingerprints(self):
         checker = fixture.ObjectVersionChecker(
-            objects_base.DiffCacheObjectRegistry.obj_classes())
+            versioned.DiffCacheObjectRegistry.obj_classes())
         expected, actual = checker.test_hashes(FINGERPRINTS)
         self.assertEqual(expected, actual)
 
@@ -87,7 +87,7 @@ class TestValues(base.TestCase):
 
     def test_hash_is_checked(self):
         for wrong in ('', 'x' * 64, 'A' * 64, '0' * 63, None, 7):
-            self.assertRaises(ValueError, objects.Holding, kind='templates',
+            self.assertRaises(ValueError, objects.Holding, kind='images',
                               id=wrong)
 
     def test_kind_is_checked(self):
@@ -95,7 +95,7 @@ class TestValues(base.TestCase):
                           id='0' * 64)
 
     def test_sizes_are_not_negative(self):
-        self.assertRaises(ValueError, objects.Template, id='a',
+        self.assertRaises(ValueError, objects.Image, id='a',
                           content_id='0' * 64, size=-1, data_size=0)
 
     def test_equality_is_by_value(self):
@@ -110,19 +110,19 @@ class TestValues(base.TestCase):
     def test_map_survives_the_wire(self):
         site_map = objects.SiteMap(
             site='edge', generation=7,
-            templates=[objects.Template(id='t', content_id='1' * 64, size=9,
-                                        data_size=8)],
+            images=[objects.Image(id='t', content_id='1' * 64, size=9,
+                                  data_size=8)],
             patches=[objects.Patch(id='2' * 64, base='1' * 64,
                                    target='3' * 64, size=4)],
             hosts=[objects.Host(
                 name='h', site='edge', role='compute',
-                seen_at=objects_base.now(),
+                seen_at=versioned.now(),
                 holdings=[objects.Holding(kind='patches', id='2' * 64)])],
             links=objects.Links(local=1, peer=2, repo=3))
-        serializer = objects_base.Serializer()
+        serializer = versioned.Serializer()
         sent = serializer.serialize_entity(None, site_map)
         got = serializer.deserialize_entity(None, sent)
-        self.assertEqual(site_map.templates, got.templates)
+        self.assertEqual(site_map.images, got.images)
         self.assertEqual(site_map.hosts[0].holdings, got.hosts[0].holdings)
         self.assertEqual(datetime.timedelta(0),
                          got.hosts[0].seen_at.utcoffset())

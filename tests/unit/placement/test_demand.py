@@ -13,7 +13,7 @@
 import numpy as np
 
 from diffcache_openstack.placement import demand
-from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import ways
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
 from tests import base
@@ -126,7 +126,7 @@ class TestPolicies(base.TestCase):
         ours = cache_policies.planned(replay, 'planned')
         cache = cache_policies.with_cache(replay, 'LRU')
         # Planned from the first day's requests, at the second day's first one.
-        fetched = sum(instances.fetch_seconds(
+        fetched = sum(ways.fetch_seconds(
             float(size), float(site.bandwidths.repo[0]))
             for size in site.sizes)
         self.assertAlmostEqual(fetched, ours.move_s)

@@ -20,7 +20,7 @@ from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
-from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import whatif
 from tests import base
 from tests.unit.placement import evaluator
@@ -71,7 +71,7 @@ class TestExplainChains(base.TestCase):
     def setUp(self):
         super().setUp()
         self.instance = shapes.stored('adv_chain_s0')
-        self.placement = solvers.load('ilp').solve(
+        self.placement = solving.load('ilp').solve(
             self.instance, hops=2).placement
         self.total = evaluator.total_cost(self.instance, self.placement, 2)
 
@@ -97,7 +97,7 @@ class TestWhatIf(base.TestCase):
     def setUp(self):
         super().setUp()
         self.instance = shapes.stored('testbed_s0')
-        self.solver = solvers.load('auto')
+        self.solver = solving.load('auto')
 
     def test_a_host_more_shares_the_requests(self):
         changed = whatif.apply(self.instance, whatif.Change(hosts=2))
@@ -133,7 +133,7 @@ class TestFigures(base.TestCase):
 
     def test_drawing_and_numbers(self):
         done = []
-        rows = figures.points(self.figure, solvers.load('auto'), seeds=1,
+        rows = figures.points(self.figure, solving.load('auto'), seeds=1,
                               progress=lambda *at: done.append(at))
         self.assertEqual([(1, 2), (2, 2)], done)
         path = self.directory / 'figure.png'

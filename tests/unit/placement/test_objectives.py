@@ -21,7 +21,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.placement import solving
 from tests import base
 from tests.unit.placement import shapes
 
@@ -30,7 +30,7 @@ WAN_BYTES = objectives.OBJECTIVES['wan_bytes']
 
 
 def exactly(instance, terms, time_limit):
-    return solvers.load('ilp').solve(instance, time_limit=time_limit)
+    return solving.load('ilp').solve(instance, time_limit=time_limit)
 
 
 def solve(objective, instance):

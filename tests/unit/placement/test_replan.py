@@ -17,7 +17,7 @@ import numpy as np
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.placement import solving
 from tests import base
 from tests.unit.placement import shapes
 
@@ -76,7 +76,7 @@ class TestReplan(base.TestCase):
     def setUp(self):
         super().setUp()
         self.instance = shapes.stored('testbed_s0')
-        self.best = solvers.load('auto').solve(self.instance).placement
+        self.best = solving.load('auto').solve(self.instance).placement
 
     def test_first_plan_fills_from_the_repository_once(self):
         plan = replan.replan(self.instance)

@@ -21,25 +21,26 @@ from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.planning import precache
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import boot_set
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.planning import model
 from diffcache_openstack.prefetch import profiles
 from tests.unit.db import database
-from tests.unit.planning import test_planner
+from tests.unit.planning import test_planners
 
-MB = test_planner.MB
+MB = test_planners.MB
 CHUNKS = 20
 SET = CHUNKS * profiles.CHUNK
 
 
-class TestBootSetPlans(test_planner.PlannerTest):
+class TestBootSetPlans(test_planners.PlannerTest):
     """A host with a cache of 130 MB, and images of 100 MB and 1 GB."""
 
     def setUp(self):
         super().setUp()
         for number, size in ((1, 100 * MB), (2, 1000 * MB)):
-            self.write(catalogue.put_template, database.template(
-                number, size=size, data_size=size), objects_base.now(),
+            self.write(catalogue.put_image, database.image(
+                number, size=size, data_size=size), versioned.now(),
                 lambda *_: False)
         self.conf.set_override('boot_set_share', 0.1, 'lazy')
 
@@ -47,12 +48,12 @@ class TestBootSetPlans(test_planner.PlannerTest):
         self.write(profile_table.report,
                    profile_table.Subject(image, '', ''), 'h1', (1, 1),
                    [[chunk, 2, 10] for chunk in range(chunks)],
-                   objects_base.now())
+                   versioned.now())
 
     def exchange(self, *reports, host='h1'):
         return self.write(boot_sets.exchange, host, [
             boot_sets.HeldSet(*each) for each in reports], None,
-            objects_base.now())['sets']
+            versioned.now())['sets']
 
     def sets(self):
         return {key: row for key, row
@@ -119,7 +120,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
             if work is boot_sets.put_wanted:
                 held = self.read(plans.generation, database.SITE)
                 real(plans.advance, database.SITE, held, held + 1,
-                     objects_base.now())
+                     versioned.now())
             return real(work, *args)
 
         with mock.patch.object(self.database, 'write', write):
@@ -129,8 +130,8 @@ class TestBootSetPlans(test_planner.PlannerTest):
 
     def test_room_is_set_aside_for_what_there_is(self):
         self.learn('t2')
-        self.write(catalogue.put_template, database.template(
-            3, size=128 * MB, data_size=128 * MB), objects_base.now(),
+        self.write(catalogue.put_image, database.image(
+            3, size=128 * MB, data_size=128 * MB), versioned.now(),
             lambda *_: False)
         self.add_requests('t3', 1, 50)
         # No host serves what arrives: all of the cache is for images.
@@ -161,7 +162,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
             (database.content(2), SET, boot_set.READY)))
 
     def test_jobs_pin_sets_that_nobody_asked_for(self):
-        self.conf.set_override('prior', 0.0, 'planner')
+        self.patch(model, 'PRIOR', 0.0)
         self.learn('t2')
         self.exchange()
         self.plan()
@@ -169,16 +170,16 @@ class TestBootSetPlans(test_planner.PlannerTest):
         job = objects.PrecacheJob(
             id='6e2ba9ff-3dd0-4bd0-9dc2-5b6b5c9d36c5', images=['t2'],
             hosts=['h1'])
-        self.write(precache.create, job, objects_base.now(), True)
+        self.write(precache.create, job, versioned.now(), True)
         self.write(precache.set_open, job.id, True)
         self.write(precache.sync_targets, job.id, ['h1'],
                    [precache.WantedImage('t2', database.content(2), SET)],
-                   objects_base.now())
+                   versioned.now())
         self.assertEqual([], self.read(precache.demand, database.SITE))
         self.plan()
         [(_key, row)] = self.sets().items()
         self.assertTrue(row.pinned)
-        self.write(precache.cancel, job.id, None, objects_base.now())
+        self.write(precache.cancel, job.id, None, versioned.now())
         self.plan()
         self.assertEqual({}, self.sets())
 
@@ -190,7 +191,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
         self.add_requests('t2', 1, 50)
         self.plan()
         before = set(self.sets())
-        self.write(host_rows.expire_hosts, objects_base.now())
+        self.write(host_rows.expire_hosts, versioned.now())
         self.add_host('h1')
         self.plan()
         self.assertEqual({key for key in before if key[0] == 'h2'},

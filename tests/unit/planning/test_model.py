@@ -38,10 +38,10 @@ def past(host_name, content, age=0):
                           NOW - datetime.timedelta(seconds=age))
 
 
-def template(content, **values):
-    return objects.Template(**{'id': content[-1], 'content_id': content,
-                               'size': 4000 * MB, 'data_size': 1000 * MB,
-                               **values})
+def image(content, **values):
+    return objects.Image(**{'id': content[-1], 'content_id': content,
+                            'size': 4000 * MB, 'data_size': 1000 * MB,
+                            **values})
 
 
 def patch(patch_id, source, target, **values):
@@ -64,10 +64,11 @@ class ModelTest(base.TestCase):
         for name, value in values.items():
             self.options.set_override(name, value, 'planner')
 
-    def set_plain(self, **values):
+    def set_plain(self, prior=model.PRIOR, half_life=DAY):
         """Neither trends, nor families, nor what other hosts ask for."""
-        self.set(**values)
-        self.forecast(trend_limit=1.0, family_weight=0.0, host_weight=0.0)
+        self.patch(model, 'PRIOR', prior)
+        self.forecast(half_life_s=half_life, trend_limit=1.0,
+                      family_weight=0.0, host_weight=0.0)
 
     def forecast(self, **values):
         self.patch(model, 'FORECAST',
@@ -75,7 +76,7 @@ class ModelTest(base.TestCase):
 
     def build(self, **values):
         state = {'site': 'edge', 'hosts': [host('h2'), host('h1', 500 * MB)],
-                 'templates': [template(B), template(A)],
+                 'images': [image(B), image(A)],
                  'patches': [patch(PATCH_AB, A, B)], 'demand': [],
                  'now': NOW, **values}
         return model.build(site_state.SiteState(**state), self.options.planner)
@@ -83,11 +84,11 @@ class ModelTest(base.TestCase):
 
 class TestBuild(ModelTest):
 
-    def test_the_wan_carries_compressed_templates(self):
-        built = self.build(templates=[
-            template(A, compressed_size=300 * MB), template(B),
-            template(A, id='same', compressed_size=None),
-            template(C, data_size=10 * MB, compressed_size=20 * MB)])
+    def test_the_wan_carries_compressed_images(self):
+        built = self.build(images=[
+            image(A, compressed_size=300 * MB), image(B),
+            image(A, id='same', compressed_size=None),
+            image(C, data_size=10 * MB, compressed_size=20 * MB)])
         self.assertEqual([300.0, 1000.0, 10.0],
                          built.instance.wire_sizes.tolist())
         self.assertEqual([1000.0, 1000.0, 10.0],
@@ -106,7 +107,7 @@ class TestBuild(ModelTest):
                          built.instance.capacities.tolist())
 
     def test_rates_are_history_and_prior(self):
-        self.set_plain(half_life=3600, prior=0.5)
+        self.set_plain(0.5, half_life=3600)
         built = self.build(demand=[
             past('h1', B), past('h1', B, age=3600), past('gone', A),
             past('h2', C)])
@@ -115,7 +116,7 @@ class TestBuild(ModelTest):
                          hourly.round(6).tolist())
 
     def test_steady_demand_is_its_rate(self):
-        self.set_plain(half_life=DAY, prior=0.0)
+        self.set_plain(0.0)
         built = self.build(demand=[past('h1', A, age=n * DAY / 4)
                                    for n in range(40)])
         self.assertAlmostEqual(4.0, built.instance.rates[0, 0], delta=0.4)
@@ -127,8 +128,8 @@ class TestBuild(ModelTest):
             ahead.instance.rates.tolist())
 
     def test_what_is_beyond_the_horizon_hardly_counts(self):
-        self.set(prior=0.0)
-        age = NOW - site_state.horizon(NOW, self.options.planner)
+        self.patch(model, 'PRIOR', 0.0)
+        age = NOW - site_state.horizon(NOW)
         old = self.build(demand=[past('h1', A, age=age.total_seconds())])
         new = self.build(demand=[past('h1', A)])
         self.assertLess(old.instance.rates[0, 0],
@@ -141,7 +142,7 @@ class TestBuild(ModelTest):
                          instances.to_dict(instances.from_dict(document)))
 
     def test_same_content_is_one_template(self):
-        built = self.build(templates=[template(A), template(A, id='copy')],
+        built = self.build(images=[image(A), image(A, id='copy')],
                            patches=[])
         self.assertEqual([A], built.contents)
 
@@ -150,8 +151,8 @@ class TestBuild(ModelTest):
                                     patch(PATCH_BC, B, C)])
         self.assertEqual([(0, 1)], list(built.patches))
 
-    def test_empty_template_has_a_size(self):
-        built = self.build(templates=[template(A, data_size=0)], patches=[])
+    def test_empty_image_has_a_size(self):
+        built = self.build(images=[image(A, data_size=0)], patches=[])
         self.assertGreater(built.instance.sizes[0], 0)
 
     def test_measured_time_is_taken(self):
@@ -166,7 +167,7 @@ class TestBuild(ModelTest):
     def test_large_catalogue_is_cut_to_the_highest_demand(self):
         self.patch(model, 'MAX_TEMPLATES', 2)
         built = self.build(
-            templates=[template(c) for c in (A, B, C)],
+            images=[image(c) for c in (A, B, C)],
             demand=[past('h1', C)] * 5 + [past('h2', B)]
             + [past('gone', A)] * 99)
         self.assertEqual([B, C], built.contents)
@@ -217,8 +218,8 @@ class TestBuild(ModelTest):
                 'third', self.options.planner).repositories])
 
     def test_what_hosts_hold_is_placed(self):
-        held = [objects.Holding(kind=objects.TEMPLATES, id=A),
-                objects.Holding(kind=objects.TEMPLATES, id=C),
+        held = [objects.Holding(kind=objects.IMAGES, id=A),
+                objects.Holding(kind=objects.IMAGES, id=C),
                 objects.Holding(kind=objects.PATCHES, id=PATCH_AB)]
         built = self.build(hosts=[host('h1'), objects.Host(
             name='h2', site='edge', role=objects.COMPUTE, capacity=0,
@@ -244,7 +245,7 @@ class TestBuild(ModelTest):
 class TestForecast(ModelTest):
 
     def rates(self, demand, **values):
-        self.set_plain(half_life=DAY, prior=0.0)
+        self.set_plain(0.0)
         self.forecast(**values)
         return self.build(demand=demand).instance.rates
 
@@ -265,11 +266,11 @@ class TestForecast(ModelTest):
         self.assertGreater(rates[1].sum(), 0.3 * rates[0].sum())
 
     def test_origin_is_family_without_a_patch(self):
-        self.set_plain(prior=0.0)
+        self.set_plain(0.0)
         self.forecast(family_weight=1.0)
         built = self.build(
             patches=[], demand=[past('h1', A)] * 8,
-            templates=[template(A), template(B, family=A[-1]), template(C)])
+            images=[image(A), image(B, family=A[-1]), image(C)])
         rates = built.instance.rates.sum(axis=1)
         self.assertGreater(rates[1], 0.3 * rates[0])
         self.assertEqual(0.0, rates[2])
@@ -333,7 +334,7 @@ class TestPrecacheJobs(ModelTest):
     def build_with(self, *jobs):
         return model.build(site_state.SiteState(
             'edge', [host('h1'), host('h2')],
-            [template(A), template(B), template(C)], [], [], NOW,
+            [image(A), image(B), image(C)], [], [], NOW,
             list(jobs)), self.options.planner)
 
     def test_are_demand(self):
@@ -350,7 +351,7 @@ class TestPrecacheJobs(ModelTest):
 
     def test_pins_without_room_are_left_out_lightest_first(self):
         found = model.build(site_state.SiteState(
-            'edge', [host('h1', 1500 * MB)], [template(A), template(B)], [],
+            'edge', [host('h1', 1500 * MB)], [image(A), image(B)], [],
             [], NOW, [self.wanted(A, pinned=True, requests=1.0),
                       self.wanted(B, pinned=True)]), self.options.planner)
         self.assertEqual(((1, 1),), found.instance.pinned.templates)

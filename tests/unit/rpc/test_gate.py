@@ -27,7 +27,7 @@ import oslo_messaging
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
 from tests import base
@@ -38,7 +38,7 @@ _LEAVES = st.none() | st.booleans() | st.integers() | st.floats() \
     | st.text(max_size=40) | st.sampled_from([
         '../../..', '/etc/passwd', test_methods.ID, 'a' * 64, 2 ** 70, ''])
 _NAMES = st.text(max_size=12) | st.sampled_from([
-    f'{objects_base.DiffCacheObject.OBJ_SERIAL_NAMESPACE}.{name}'
+    f'{versioned.DiffCacheObject.OBJ_SERIAL_NAMESPACE}.{name}'
     for name in ('name', 'version', 'namespace', 'data', 'changes')])
 VALUES = st.recursive(
     _LEAVES, lambda inner: st.lists(inner, max_size=4)
@@ -76,7 +76,7 @@ class GateTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.serializer = messaging.ContextSerializer(
-            objects_base.Serializer())
+            versioned.Serializer())
         self.recorder = Recorder()
 
     def dispatcher(self, table, security):

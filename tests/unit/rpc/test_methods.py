@@ -32,11 +32,13 @@ from diffcache_openstack.conductor.endpoints import lazy
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import proposals
+from diffcache_openstack.conductor.versions import backups
 from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor import volume_caches
+from diffcache_openstack.conductor import volume_holds
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
 from tests import base
@@ -49,8 +51,8 @@ SERVICES = (
     (methods.CONDUCTOR, (
         agents.ConductorManager, costs.CostsManager, lazy.LazyManager,
         hydrations.Hydrations, proposals.Proposals, precache.Precacher,
-        heads.StoreHeads, versions.VersionService,
-        volume_caches.VolumeCaches)),
+        backups.Backups, heads.StoreHeads, versions.VersionService,
+        volume_caches.VolumeCaches, volume_holds.VolumeHolds)),
     (methods.AGENT, (agent_endpoint.AgentManager, lazy_endpoint.LazyManager,
                      versions_endpoint.VersionsManager,
                      volumes_endpoint.VolumesManager)))
@@ -60,16 +62,16 @@ OBJECTS = {
     'sketches': [objects.ImageSketch(content_id=HASH)],
     'pairs': [objects.PairReport(base=HASH, target='b' * 64,
                                  verdict='estimated', size=1)],
-    'added': [objects.Holding(kind='templates', id=HASH)],
-    'removed': [objects.Holding(kind='templates', id=HASH)],
-    'holdings': [objects.Holding(kind='templates', id=HASH)],
-    'fills': [objects.Fill(kind='templates', id=HASH)],
+    'added': [objects.Holding(kind='images', id=HASH)],
+    'removed': [objects.Holding(kind='images', id=HASH)],
+    'holdings': [objects.Holding(kind='images', id=HASH)],
+    'fills': [objects.Fill(kind='images', id=HASH)],
     'images': [objects.PendingImage(image_id='t', state='waiting')],
-    'template': objects.Template(id='t', content_id=HASH, size=1,
-                                 data_size=1),
+    'image': objects.Image(id='t', content_id=HASH, size=1,
+                           data_size=1),
     'patch': objects.Patch(id=HASH, base=HASH, target='b' * 64, size=1),
-    'requests': [objects.Request(id=ID, template_id='t', host='h1',
-                                 started_at=objects_base.now())],
+    'requests': [objects.Request(id=ID, image_id='t', host='h1',
+                                 started_at=versioned.now())],
     'job': objects.PrecacheJob(id=ID),
     'new': objects.NewVersion(id=ID, server_id=ID, project_id='p'),
     'policy': objects.VersionPolicy(id=ID, project_id='p'),
@@ -79,7 +81,7 @@ OBJECTS = {
             objects.RepositoryStanding(name='hub', mbps=20.0)]),
     'cache': objects.SsdCache(
         state='ok', capacity=1, policy='latency', epoch=120, decisions=[
-            objects.SizingDecision(time=objects_base.now(), policy='latency',
+            objects.SizingDecision(time=versioned.now(), policy='latency',
                                    changed=True, explain=['a'])]),
     'volumes': [objects.VolumeCache(
         id=ID, mode='write-through', state='ok', limit=1, blocks=1, dirty=0,
@@ -89,33 +91,36 @@ OBJECTS = {
             miss_us=1.0, sizes=[1], hits=[1]))],
     'hydrations': [objects.Hydration(
         server_id=ID, image_id='t', content_id=HASH, state='arriving',
-        mode='deadline', deadline_at=objects_base.now(), rate=1,
+        mode='deadline', deadline_at=versioned.now(), rate=1,
         sources=[objects.HydrationSource(url='http://h2', requests=1,
                                          bytes=1, failures=0)])],
     'task': objects.VersionTask(id=ID, kind='save', project_id='p'),
 }
 VALUES = {
-    'site': 'edge', 'template_id': 't', 'image_id': 't', 'hosts': ['h1'],
+    'site': 'edge', 'image_id': 't', 'hosts': ['h1'],
     'generation': 1, 'known': 1, 'solver': 'greedy', 'time_limit': 1.5,
     'plan_id': ID,
     'changes': {'add_hosts': 1}, 'job_id': ID, 'values': {'name': 'x'},
+    'backup_id': ID, 'agent': 'h1',
     'version_id': ID, 'task_id': ID, 'keep_version': ID, 'dry_run': True,
-    'way': 'auto', 'name': 'A name', 'against': ID, 'project_id': 'p',
+    'way': 'auto', 'name': 'A name', 'device': 'vdb',
+    'against': ID, 'project_id': 'p',
     'policy_id': ID, 'profile_id': ID, 'volume_id': ID, 'settings': {'max': 1},
     'server_id': ID, 'wanted': {'deadline': 60, 'rate': None, 'paused': True},
-    'items': [['templates', HASH, 0.0]],
-    'shares': [['templates', HASH, 'job', None, ['mon 10:00-11:00']]],
+    'items': [['images', HASH, 0.0]],
+    'shares': [['images', HASH, 'job', None, ['mon 10:00-11:00']]],
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
-    'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
+    'kind': 'images', 'object_id': HASH, 'place': 'a' * 16,
     'base': [1, HASH], 'head': [2, HASH],
-    'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
-    'templates': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],
+    'count': 1, 'total': 1, 'terms': 'patch 1', 'creations': 1,
+    'images': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],
     'objective': 'wan_bytes', 'boot_set': True,
     'sets': [[HASH, 1, 'fetching', 'A message']],
     'size': 1000,
     'projects': ['p'], 'label': 'm1.small', 'run': 1, 'number': 1,
     'after': 't', 'rows': [[0, 1, 5]], 'known_id': ID, 'known_generation': 1,
     'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
+    'hold_id': ID, 'lease': 30.0,
 }
 # No argument is any of these.
 JUNK = ('../../..', '\0', 'x' * 100_000, -1, 2 ** 80, 1.5e300, float('nan'),
@@ -134,7 +139,7 @@ def sample(name, field):
         value = 'h1'
     else:
         value = VALUES[name]
-    return objects_base.Serializer().serialize_entity(None, value)
+    return versioned.Serializer().serialize_entity(None, value)
 
 
 class Called(oslo_messaging.RPCDispatcherError):
@@ -155,7 +160,7 @@ def send(table, key, arguments):
     dispatcher = messaging._GatedDispatcher(
         gate.Gate(table, signatures.Security(),
                   signatures.MemoryLedger(60)), 'topic', messaging._Wire(
-            messaging.ContextSerializer(objects_base.Serializer()),
+            messaging.ContextSerializer(versioned.Serializer()),
             signatures.Security()), Endpoints())
     dispatcher.dispatch(types.SimpleNamespace(message=message, ctxt={}))
 

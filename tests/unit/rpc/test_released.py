@@ -26,16 +26,16 @@ import uuid
 
 import oslo_messaging
 
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conf import opts
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
+from diffcache_openstack.remote_calls import remote
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
-from diffcache_openstack.rpc import remote
 from tests import base
 from tests.unit.rpc import test_methods
 
@@ -149,14 +149,14 @@ class SentVersionsTest(base.TestCase):
 class EarlierAgentTest(base.TestCase):
     """Calls of this release to an agent of the one before."""
 
-    HOLD = ('templates', 'a' * 64, 0.0)
+    HOLD = ('images', 'a' * 64, 0.0)
 
     def setUp(self):
         super().setUp()
         conf = opts.new_config()
         conf.set_override('transport_url', 'fake:/')
         conf.set_override('control_exchange', uuid.uuid4().hex)
-        bus = messaging.Bus(conf, objects_base.Serializer())
+        bus = messaging.Bus(conf, versioned.Serializer())
         self.addCleanup(bus.close)
         self.called = queue.Queue()
         server = bus.server(

@@ -13,22 +13,22 @@
 
 from diffcache_openstack.prefetch import boots
 from diffcache_openstack.sites import lazy_boots
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import base
 
 MB = 10 ** 6
-TEMPLATE = views.TemplateRef('t', 'web', 'c' * 64, 1000 * MB, 100 * MB)
-KEY = views.Key(views.TEMPLATES, TEMPLATE.content_id)
+IMAGE = views.ImageRef('t', 'web', 'c' * 64, 1000 * MB, 100 * MB)
+KEY = views.Key(views.IMAGES, IMAGE.content_id)
 # Seconds per MB: 0.02, 0.04, and 0.8 over the WAN.
 LINKS = views.Links(local=400.0, peer=200.0, repo=10.0)
 
 
 def seconds(total, absent, at_peers, whole_s=80.0, held=()):
     """What a boot waits; the bytes are in MB."""
-    view = views.SiteView(1, (TEMPLATE,), (), (views.HostRef(
+    view = views.SiteView(1, (IMAGE,), (), (views.HostRef(
         'h1', 'compute', 'http://h1', True, frozenset(held)),), LINKS)
     return round(lazy_boots.estimate(
-        view, 'h1', TEMPLATE,
+        view, 'h1', IMAGE,
         boots.Reads(total * MB, absent * MB, at_peers * MB), whole_s
     ).seconds, 6)
 

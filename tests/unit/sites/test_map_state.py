@@ -11,7 +11,7 @@
 #    under the License.
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.db import database
 
@@ -21,7 +21,7 @@ LINKS = objects.Links(local=4.0, peer=2.0, repo=1.0)
 def a_map(**values):
     return objects.SiteMap(**{
         'site': 'edge', 'generation': 5, 'links': LINKS, 'hops': 1,
-        'templates': [database.template(1), database.template(2)],
+        'images': [database.image(1), database.image(2)],
         'patches': [database.patch(1, 2, apply_seconds=0.5)],
         'hosts': [database.host('h1', url='http://h1', holdings=[
             database.holding(1), database.holding(2)])], **values})
@@ -47,11 +47,11 @@ class TestMapState(base.TestCase):
         self.assertEqual(whole.view(), self.state.view())
         self.assertEqual(whole.digest, self.state.digest)
 
-    def test_templates(self):
-        changed = database.template(2, name='new', data_size=9)
-        self.apply(templates=[changed, database.template(3)],
-                   gone_templates=['t1', 't9'])
-        self.equals(templates=[changed, database.template(3)])
+    def test_images(self):
+        changed = database.image(2, name='new', data_size=9)
+        self.apply(images=[changed, database.image(3)],
+                   gone_images=['t1', 't9'])
+        self.equals(images=[changed, database.image(3)])
 
     def test_patches(self):
         self.apply(patches=[database.patch(2, 1)],
@@ -84,7 +84,7 @@ class TestMapState(base.TestCase):
         self.apply(holdings=[objects.HostHoldings(
             host='h1', held=[database.holding(3)],
             gone=[database.holding(1)])])
-        self.assertIn(view.Key('templates', database.content(3)),
+        self.assertIn(views.Key('images', database.content(3)),
                       self.state.view().holdings('h1'))
 
     def test_all_holdings(self):
@@ -101,13 +101,13 @@ class TestMapState(base.TestCase):
 
     def test_what_did_not_change_is_not_made_again(self):
         before = self.state.view()
-        self.apply(templates=[database.template(3)])
+        self.apply(images=[database.image(3)])
         self.assertIs(before.patches, self.state.view().patches)
         self.assertIs(before.hosts, self.state.view().hosts)
 
     def test_views_do_not_change(self):
         before = self.state.view()
-        self.apply(gone_templates=['t1'], gone_hosts=['h1'],
+        self.apply(gone_images=['t1'], gone_hosts=['h1'],
                    gone_patches=[database.patch(1, 2).id])
         self.assertEqual(map_state.MapState(a_map()).view(), before)
 
@@ -117,16 +117,16 @@ class TestMapState(base.TestCase):
         self.assertEqual(5, self.state.generation)
 
     def test_another_result_than_the_senders_is_noticed(self):
-        sender = map_state.MapState(a_map(templates=[]))
-        change = a_change(templates=[database.template(3)])
+        sender = map_state.MapState(a_map(images=[]))
+        change = a_change(images=[database.image(3)])
         self.assertTrue(sender.apply(change))
         change.digest = sender.digest
         self.assertFalse(self.state.apply(change))
 
     def test_distrusted_images_are_not_shown_but_counted(self):
         state = map_state.MapState(
-            a_map(), lambda template: template.id == 't2')
-        self.assertEqual(['t2'], [each.id for each in state.view().templates])
+            a_map(), lambda image: image.id == 't2')
+        self.assertEqual(['t2'], [each.id for each in state.view().images])
         self.assertEqual(self.state.digest, state.digest)
 
     def test_the_kept_map_is_the_same(self):

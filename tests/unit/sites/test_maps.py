@@ -13,6 +13,7 @@ import threading
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
@@ -62,11 +63,11 @@ class TestMaps(database.DatabaseTest):
 
     def test_change_makes_a_new_one(self):
         before = self.get()
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
         after = self.get()
         self.assertGreater(after.generation, before.generation)
-        self.assertEqual([database.template(1)], after.templates)
+        self.assertEqual([database.image(1)], after.images)
 
     def test_says_how_many_patches_plans_count_on(self):
         self.conf.set_override('hops', 3, 'planner')
@@ -87,7 +88,8 @@ class TestMaps(database.DatabaseTest):
         changed = []
         manager = agents.ConductorManager(
             self.database, self.maps, None,
-            mock.Mock(maps_changed=changed.append), None, None, None)
+            mock.Mock(maps_changed=changed.append), signatures.Security(),
+            None, None)
 
         def report(mbps, **values):
             manager.report_network(None, 'h1', objects.HostNetwork(
@@ -144,13 +146,13 @@ class TestViews(database.DatabaseTest):
 
     def test_change_makes_a_new_one(self):
         before = self.views.view(database.SITE)
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
         after = self.views.view(database.SITE)
         self.assertGreater(after.generation, before.generation)
-        self.assertEqual([], list(before.templates))
-        self.assertEqual([database.template(1).id],
-                         [template.id for template in after.templates])
+        self.assertEqual([], list(before.images))
+        self.assertEqual([database.image(1).id],
+                         [image.id for image in after.images])
 
     def test_host_that_the_map_does_not_have_holds_nothing(self):
         self.assertEqual(

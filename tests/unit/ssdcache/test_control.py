@@ -64,13 +64,20 @@ class TestSend(base.TestCase):
                           'runs': [[3, 2], [9, 1]]}, json.loads(requests[0]))
 
     def test_refused(self):
-        self.serve(b'{"error": "no such volume"}\n')
+        self.serve(b'{"error": {"type": "Refused", "message": "why"}}\n')
         error = self.assertRaises(control.CommandRefused, control.send,
                                   self.path, 'status')
-        self.assertEqual('no such volume', str(error))
+        self.assertEqual('why', str(error))
+
+    def test_a_cache_with_too_many_commands_may_be_asked_again(self):
+        self.serve(b'{"error": {"type": "ServiceUnavailable",'
+                   b' "message": "repeat it"}}\n')
+        self.assertRaises(control.CacheUnreachable, control.send, self.path,
+                          'status')
 
     def test_answers_that_are_none(self):
-        for answer in (b'', b'{', b'[]\n', b'{}\n', b'\xff\n'):
+        for answer in (b'', b'{', b'[]\n', b'{}\n', b'\xff\n',
+                       b'{"error": "text"}\n'):
             self.path += 'x'
             self.serve(answer)
             error = self.assertRaises(control.CacheUnreachable, control.send,

@@ -12,6 +12,7 @@
 
 import dataclasses
 import fcntl
+import json
 import os
 import socket
 import sys
@@ -92,44 +93,48 @@ class TestCommand(base.TestCase):
             str(self.device), 's', 'c', str(self.directory / 'state'), 10,
             (server.Volume('a', 'origin'),))
 
+    def config(self, **changes):
+        """Return the configuration of a server that differs in something."""
+        return json.loads(server.command(
+            dataclasses.replace(self.server, **changes), 7)[2])
+
     def test_command(self):
-        line = server.command(self.server, 7)
-        self.assertEqual('diffcache-ssdcached', os.path.basename(line[0]))
-        for parameter in (f'device={self.device}', 'capacity=10',
-                          'format=false', 'evict=lru', 'admission=1',
-                          f'state={self.directory / "state"}',
-                          'dirty_max=50%', 'dirty_age=30',
-                          'discard_dirty=false', 'hold=false', 'ready_fd=7'):
-            self.assertIn(parameter, line)
-        self.assertIn('"limit": 10', line[-1])
-        self.assertIn('"sequential": 0', line[-1])
+        program, command, _config = server.command(self.server, 7)
+        self.assertEqual(('diffcache-ssdcached', 'serve'),
+                         (os.path.basename(program), command))
+        found = self.config()
+        self.assertEqual({
+            'evict': 'lru', 'admission': 1, 'dirty_max': '50%',
+            'dirty_age': 30, 'samples': server.SAMPLES,
+            'discard_dirty': False,
+        }, found['cache'])
+        for name, value in (
+                ('device', str(self.device)), ('capacity', 10),
+                ('format', False), ('state', str(self.directory / 'state')),
+                ('hold', False), ('socket_group', None), ('ready_fd', 7)):
+            self.assertEqual(value, found[name])
+        [volume] = found['volumes']
+        self.assertEqual((10, 0), (volume['limit'], volume['sequential']))
 
     def test_a_group_that_may_connect(self):
-        self.assertNotIn('socket_group', ' '.join(
-            server.command(self.server, 7)))
-        line = server.command(
-            dataclasses.replace(self.server, socket_group=5), 7)
-        self.assertIn('socket_group=5', line)
+        self.assertEqual(5, self.config(socket_group=5)['socket_group'])
 
     def test_volumes_that_are_held(self):
-        line = server.command(dataclasses.replace(self.server, holds=True), 7)
-        self.assertIn('hold=true', line)
+        self.assertIs(True, self.config(holds=True)['hold'])
 
     def test_sequences(self):
         volumes = (server.Volume('a', 'x'),
                    server.Volume('b', 'y', sequential=0))
-        line = server.command(dataclasses.replace(
-            self.server, volumes=volumes, sequential=7), 7)
-        self.assertIn('"sequential": 7', line[-2])
-        self.assertIn('"sequential": 0', line[-1])
+        found = self.config(volumes=volumes, sequential=7)
+        self.assertEqual([7, 0], [volume['sequential'] for volume
+                                  in found['volumes']])
 
     def test_admission(self):
         volumes = (server.Volume('a', 'x'),
                    server.Volume('b', 'y', admission=2))
-        line = server.command(dataclasses.replace(
-            self.server, volumes=volumes), 7)
-        self.assertIn('"admission": 0', line[-2])
-        self.assertIn('"admission": 2', line[-1])
+        self.assertEqual([0, 2], [
+            volume['admission'] for volume
+            in self.config(volumes=volumes)['volumes']])
 
     def test_without_the_program(self):
         with mock.patch('shutil.which', return_value=None):
@@ -173,8 +178,7 @@ class TestCommand(base.TestCase):
             server.become(self.server)
         [(program, line)] = [call.args for call in execv.call_args_list]
         self.assertEqual((sys.executable, line[0]), (program, program))
-        [ready] = [word for word in line if word.startswith('ready_fd=')]
-        os.close(int(ready.removeprefix('ready_fd=')))
+        os.close(json.loads(line[2])['ready_fd'])
         self.assertEqual(0o700,
                          (self.directory / 'state').stat().st_mode & 0o777)
 

@@ -17,6 +17,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache import wear
 from tests import base
@@ -88,7 +89,7 @@ class TestBudget(base.TestCase):
     @given(strategies.lists(strategies.dictionaries(
         strategies.sampled_from('abcd'), strategies.tuples(
             strategies.integers(0, 10**7), strategies.floats(0, 1e12),
-            strategies.integers(1, server.MAX_ADMISSION))), max_size=60),
+            strategies.integers(1, choices.MAX_ADMISSION))), max_size=60),
            strategies.integers(1, 10**9), strategies.integers(1, 7200))
     def test_no_load_exceeds_it_by_more_than_an_epoch(self, loads, per_day,
                                                       seconds):
@@ -133,7 +134,7 @@ class Partition:
             else:
                 self.written += BLOCK
             return
-        count = min(self.ghost.pop(block, 0) + 1, server.MAX_ADMISSION)
+        count = min(self.ghost.pop(block, 0) + 1, choices.MAX_ADMISSION)
         if count < self.admission:
             self.ghost[block] = count
             if len(self.ghost) > self.blocks:
@@ -197,7 +198,7 @@ class TestSimulatedDays(base.TestCase):
     DAYS = 4
 
     def test_parts_of_the_writes(self):
-        """Figures: doc/source/admin/ssd-cache.rst."""
+        """Figures: doc/source/admin/ssd-cache-sizes.rst."""
         free = Site().run(self.DAYS)
         for part, hits in ((0.5, 0.995), (0.25, 0.99), (0.1, 0.89)):
             per_day = int(part * free.written / self.DAYS)

@@ -232,6 +232,42 @@ class TestBuild(base.TestCase):
                           control)
 
 
+class TestPlugins(base.TestCase):
+    """plugins/debian packages what Debian's own OpenStack loads."""
+
+    SOURCE = loading.TREE / 'plugins'
+
+    def dependencies(self, name: str) -> dict[str, str]:
+        """Return lower bounds by package, without Debian's epochs."""
+        control = (self.SOURCE / 'debian/control').read_text()
+        paragraph = control.split(f'Package: {name}\n')[1].split('\n\n')[0]
+        found = re.search(r'^Depends:((?:.*\n(?= )|.*$)+)', paragraph, re.M)[1]
+        return dict(re.findall(r'(\S+) \(>= (?:\d+:)?([\d.]+)\)', found))
+
+    def requirements(self, name: str) -> dict[str, str]:
+        """Return the lower bounds of a list of requirements."""
+        return dict(re.findall(r'^([\w.-]+)>=([\d.]+)', (
+            self.SOURCE / name).read_text(), re.M))
+
+    def test_bounds_are_those_of_the_requirements(self):
+        self.assertEqual(
+            {f'python3-{name}': bound for name, bound in
+             self.requirements('requirements.txt').items()},
+            self.dependencies('python3-diffcache-plugins'))
+        self.assertEqual(
+            {'openstack-dashboard': bound for bound in
+             self.requirements('dashboard-requirements.txt').values()},
+            self.dependencies('python3-diffcache-dashboard'))
+
+    def test_build_needs_what_the_project_does(self):
+        wanted = re.search(r'"setuptools>=(\d+)"', (
+            self.SOURCE / 'pyproject.toml').read_text())[1]
+        self.assertIn(f'python3-setuptools (>= {wanted})', (
+            self.SOURCE / 'debian/control').read_text())
+        self.assertIn(f'python3-setuptools)" {wanted} ', (
+            loading.TREE / 'tools/debian-package').read_text())
+
+
 class TestProgram(base.TestCase):
 
     def run_program(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -248,7 +284,8 @@ class TestProgram(base.TestCase):
 
     def test_wrong_words_build_nothing(self):
         for words in ((), ('build',), ('build', '--wheel'),
-                      ('build', '--wheel', 'from'), ('try', 'directory')):
+                      ('build', '--wheel', 'from'), ('try', 'directory'),
+                      ('plugins', 'directory')):
             with self.subTest(words=words):
                 done = self.run_program(*words)
                 self.assertEqual((2, ''), (done.returncode, done.stdout))

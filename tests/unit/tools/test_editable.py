@@ -27,17 +27,16 @@ class TestEditable(base.TestCase):
         self.editable = loading.load('lib/editable')
 
     def test_wheel_points_to_the_checkout(self):
-        path = self.editable.make(loading.TREE, self.directory)
-        with zipfile.ZipFile(path) as wheel:
-            names = wheel.namelist()
-            links = [name for name in names if name.endswith('.pth')]
-            self.assertEqual(1, len(links))
-            self.assertEqual(f'{loading.TREE}\n',
-                             wheel.read(links[0]).decode())
-            listing = wheel.read(next(
-                name for name in names if name.endswith('/RECORD'))).decode()
-        self.assertEqual(sorted(names), sorted(
-            line.split(',')[0] for line in listing.splitlines()))
+        for project in (loading.TREE, loading.TREE / 'plugins'):
+            path = self.editable.make(project, self.directory)
+            with zipfile.ZipFile(path) as wheel:
+                names = wheel.namelist()
+                [link] = [name for name in names if name.endswith('.pth')]
+                self.assertEqual(f'{project}\n', wheel.read(link).decode())
+                [listing] = [wheel.read(name).decode() for name in names
+                             if name.endswith('/RECORD')]
+            self.assertEqual(sorted(names), sorted(
+                line.split(',')[0] for line in listing.splitlines()))
 
     def test_wheel_can_be_installed(self):
         path = self.editable.make(loading.TREE, self.directory)

@@ -49,7 +49,8 @@ class TestPreflight(base.TestCase):
                           b'VERSION_CODENAME=trixie\n')
         return subprocess.run(
             ['bash', '-euo', 'pipefail', '-c',
-             '. "$1/install.sh"; . "$1/preflight.sh"; STATE=$2 WHEEL=$3\n'
+             '. "$1/install.sh"; . "$1/preflight.sh"; STATE=$2\n'
+             'WHEELS=(${3:+"$3"})\n'
              f'preflight; {after}', 'quickstart', LIB, self.directory, wheel],
             capture_output=True, text=True, env=os.environ | {
                 'PATH': f'{self.commands}:{os.environ["PATH"]}',

@@ -56,8 +56,12 @@ class TestStages(base.TestCase):
         wanted = 'parse_arguments "$@"; echo "${WANTED[@]}"'
         stages = bash('echo "${STAGES[@]}"')
         self.assertEqual(stages, bash(wanted))
-        self.assertEqual(f'{stages} release debian bare campaigns trials',
-                         bash(wanted, 'all'))
+        self.assertEqual(
+            f'{stages} release debian bare campaigns series trials',
+            bash(wanted, 'all'))
+        self.assertEqual('series 2025.1', bash(
+            'parse_arguments "$@"; echo "${WANTED[@]}" "${ARGUMENTS[@]}"',
+            'series', '2025.1'))
         for arguments in ['--fast'], ['--fast', 'all']:
             self.assertEqual(
                 'lint unit native functional docs package dashboard'
@@ -120,7 +124,8 @@ class TestRunStage(base.TestCase):
             'check one true', 'check two false', 'finish_checks'))
 
     def test_a_stage_that_fails_counts_as_a_failure(self):
-        self.assertEqual('1 1 0 unit', self.totals('check one true', 'exit 3'))
+        self.assertEqual('1 1 0 unit unit: ended with exit status 3',
+                         self.totals('check one true', 'exit 3'))
 
     def test_a_stage_that_runs_nothing_counts_as_a_failure(self):
         self.assertEqual('0 1 0 unit', self.totals('exit 0'))
@@ -131,10 +136,11 @@ class TestRunStage(base.TestCase):
             'echo " - Failed: 3"'))
 
     def test_a_stage_that_takes_too_long_tidies_up(self):
-        self.assertEqual('1 1 0 unit', self.totals(
+        totals = self.totals(
             'trap "sleep 1; check tidied true" EXIT', 'sleep 60',
             # Until then a shell has begun, also on a busy machine.
-            seconds=4))
+            seconds=4)
+        self.assertEqual('1 1 0 unit unit: ended with exit status 124', totals)
         # An OpenStack is slower than that.
         self.assertGreaterEqual(int(bash('echo $END_SECONDS')), 120)
 

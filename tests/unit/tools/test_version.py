@@ -32,8 +32,9 @@ class TestVersion(base.TestCase):
         self.assertEqual([], version.differing(version.found(loading.TREE)))
 
     def test_what_is_installed_has_it(self):
-        self.assertEqual(version.found(loading.TREE)[version.SOURCE],
-                         {importlib.metadata.version('diffcache-openstack')})
+        for name in ('diffcache-openstack', 'diffcache-openstack-plugins'):
+            self.assertEqual(version.found(loading.TREE)[version.SOURCE],
+                             {importlib.metadata.version(name)})
 
     def test_another_one_is_written_everywhere(self):
         version.write(self.directory, '1.2.3')
@@ -60,8 +61,8 @@ class TestVersion(base.TestCase):
 
     def test_it_takes_neither_a_repository_nor_a_tag(self):
         for name in ('pyproject.toml', 'setup.cfg', 'README.rst', 'LICENSE',
-                     'requirements.txt', 'dashboard-requirements.txt',
-                     'tracing-requirements.txt',
+                     'requirements.txt', 'plugins-requirements.txt',
+                     'plugins/tracing-requirements.txt',
                      'diffcache_openstack/__init__.py'):
             self.write_file(name, (loading.TREE / name).read_bytes())
         metadata = self.directory / 'metadata'

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.versions import fixture
@@ -125,6 +126,27 @@ class TestSizes(base.TestCase):
         self.assertEqual(size, len(content))
         self.assert_restored(version, content, image)
         self.assert_rolls_back(version, disk, content)
+
+    def test_zeroes_in_the_last_cluster_of_a_base_image(self):
+        """Regression: what was behind them was restored a cluster before.
+
+        They hide what the base has, and share a cluster with what is
+        behind its end: it is one with data, all of which are zeroes.
+        """
+        self.new(1)
+        self.store = version_store.VersionStore(store_access.StoreAccess(
+            file.FileStore(self.directory / 'small'), None, 512))
+        image = self.write_file('image', self.noise.randbytes(26255))
+        content = bytearray(12 << 20)
+        content[:26255] = image.read_bytes()
+        path = self.write_file('disk', bytes(content))
+        disk = version_store.Disk(path, 'a', image, format='raw')
+        self.store.save([disk])
+        content[:26624] = bytes(26624)
+        content[8 << 20:9 << 20] = self.noise.randbytes(1 << 20)
+        path.write_bytes(content)
+        [version] = self.store.save([disk])
+        self.assert_restored(version, bytes(content), image)
 
     @hypothesis.settings(max_examples=10)
     @hypothesis.given(SIZES, SIZES, st.integers(0, 99))

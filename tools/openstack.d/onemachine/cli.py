@@ -24,6 +24,7 @@ from onemachine import errors
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine import releases
 from onemachine.services import suite
 from onemachine import steps
 from onemachine import tempest
@@ -45,6 +46,10 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument('--computes', type=_number, metavar='N',
                     help='compute hosts of the site (default: as before,'
                          ' or 1)')
+    up.add_argument('--series', choices=releases.ALL,
+                    help='of the services of OpenStack; a later one than'
+                         ' before upgrades them (default: as before, or'
+                         f' {releases.LATEST})')
     up.add_argument('--caching', choices=suite.KINDS,
                     help='what caches images besides Nova: this suite, or'
                          " Glance's own cache at the site (default: as"
@@ -105,7 +110,9 @@ class Commands:
         where = layout.Layout(options.state,
                               _chosen(options, 'computes', 1),
                               _chosen(options, 'volumes', False),
-                              _chosen(options, 'dashboard', False))
+                              _chosen(options, 'dashboard', False),
+                              releases.ALL[_chosen(
+                                  options, 'series', releases.LATEST)])
         self._given = place.Place(
             where, processes.Processes(where), steps.Progress())
         caching = _chosen(options, 'caching', suite.DIFFCACHE)
@@ -115,6 +122,7 @@ class Commands:
 
     def up(self) -> int:
         with self._locked():
+            self._refuse_older()
             self._cloud.write_environment()
             self._cloud.up()
         if self._given.where.dashboard:
@@ -124,6 +132,22 @@ class Commands:
         self._given.progress.say(
             'ready: eval "$(tools/openstack env)" and use openstack')
         return 0
+
+    def _refuse_older(self) -> None:
+        """Bring no older services up with the databases of newer ones.
+
+        :raises OpenStackError: that was asked for
+        """
+        where = self._given.where
+        path = where.state / 'layout.json'
+        if not path.exists() or not (where.data / 'schemas').exists():
+            return
+        before = json.loads(path.read_text()).get('series', releases.LATEST)
+        if where.series.name < before:
+            raise errors.OpenStackError(
+                f'what is in {where.state} is {before}, and'
+                f' {where.series.name} is older: run tools/openstack down'
+                ' --purge first')
 
     def down(self) -> int:
         with self._locked():

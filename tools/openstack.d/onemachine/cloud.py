@@ -90,7 +90,8 @@ class Cloud:
         self.neutron.configure()
         self.nova.configure(self.suite.scheduler_groups())
         if self._where.volumes:
-            self.cinder.configure()
+            self.cinder.configure(self.suite.cinder_groups(
+                cinder.DRIVERS))
         if self._where.dashboard:
             self.horizon.configure()
         self.ssh.configure()
@@ -162,11 +163,10 @@ class Cloud:
         mark.write_text(version)
         return True
 
-    @staticmethod
-    def _migrations(name: str) -> str:
-        """Return what changes when a schema of this checkout does."""
+    def _migrations(self, name: str) -> str:
+        """Return what changes when a schema does."""
         if name != 'diffcache':
-            return ''
+            return self._where.series.name
         return '\n'.join(sorted(path.name for path in layout.CHECKOUT.glob(
             'diffcache_openstack/db/migrations/versions/*.py')))
 
@@ -193,7 +193,7 @@ class Cloud:
         """Changes when a dump would have other contents."""
         code = pathlib.Path(__file__).parent
         parts = [
-            (code.parent / 'constraints.txt').read_bytes(),
+            self._where.series.constraints.read_bytes(),
             *((code / name).read_bytes() for name in (
                 'services/catalogue.py', 'services/keystone.py',
                 'services/nova.py', 'layout.py')),
@@ -282,6 +282,9 @@ class Cloud:
                     lambda: self.cinder.ensure_service('scheduler')),
             service('Cinder\'s volumes',
                     lambda: self.cinder.ensure_service('volume')),
+            service('Cinder\'s backups',
+                    lambda: self.cinder.ensure_service('backup'),
+                    f'agent {suite.REPOSITORY}'),
             *(steps.Step(f'{host}: SSD cache',
                          lambda host=host: self.suite.ensure_ssd_cache(host),
                          (f'agent {host}',))
@@ -433,11 +436,13 @@ class Cloud:
         shell.write(where.state / 'openrc', ''.join(
             f'export {name}={value}\n'
             for name, value in variables.items()) +
-            f'export PATH={where.venv}/bin:$PATH\n', 0o600)
+            f'export PATH={where.suite_venv}/bin:{where.venv}/bin:$PATH\n',
+            0o600)
         shell.write(where.state / 'layout.json', json.dumps({
             'computes': where.computes,
             'volumes': where.volumes,
             'dashboard': where.dashboard,
+            'series': where.series.name,
             'wan': self._wan,
             'caching': self.suite.kind,
             'hosts': where.hosts,

@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Tiny bootable images for tests: a family of five, as templates are.
+"""Tiny bootable images for tests: a family of five, as images are.
 
 Each is an MBR disk with syslinux, Debian's cloud kernel and a busybox
 initramfs on a FAT partition, and an ext4 partition with files of real
-packages. The members are made as operators make templates: by copying a disk
+packages. The members are made as operators make images: by copying a disk
 and adding or exchanging files on the copy, so that blocks stay where they
 were. A guest says on its serial console which image it is, how often this
 disk was booted, and which disks it sees.

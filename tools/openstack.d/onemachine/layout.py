@@ -22,7 +22,8 @@ import json
 import os
 import pathlib
 import secrets
-import sys
+
+from onemachine import releases
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -67,12 +68,14 @@ class Layout:
     :ivar computes: number of compute hosts of the site
     :ivar volumes: whether it has Cinder
     :ivar dashboard: whether it has Horizon
+    :ivar series: of its services
     """
 
     state: pathlib.Path
     computes: int = 1
     volumes: bool = False
     dashboard: bool = False
+    series: releases.Series = releases.ALL[releases.LATEST]
 
     @functools.cached_property
     def number(self) -> int:
@@ -146,12 +149,21 @@ class Layout:
 
     @property
     def venv(self) -> pathlib.Path:
-        """The Python environment of every service."""
-        return pathlib.Path(sys.prefix)
+        """The Python environment of OpenStack's services."""
+        return self.state / f'openstack-{self.series.name}'
+
+    @property
+    def suite_venv(self) -> pathlib.Path:
+        """The Python environment of the suite's services and of trials."""
+        return self.state / 'venv'
 
     def program(self, name: str) -> str:
-        """Return a console script of the environment."""
+        """Return a console script of OpenStack."""
         return str(self.venv / 'bin' / name)
+
+    def suite_program(self, name: str) -> str:
+        """Return a console script of the suite."""
+        return str(self.suite_venv / 'bin' / name)
 
     @property
     def etc(self) -> pathlib.Path:

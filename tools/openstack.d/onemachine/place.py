@@ -13,11 +13,13 @@
 
 import dataclasses
 import pathlib
-import sys
 
 from onemachine import layout
 from onemachine import processes
 from onemachine import steps
+
+
+_EVENTLET_PROCESSES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Place:
 
     def wsgi(self, name: str, module: str, address: tuple[str, int],
              inputs: tuple[pathlib.Path, ...], place: str = 'centre',
-             threads: int = 8, **environment: str) -> processes.Daemon:
+             threads: int = 8, venv: pathlib.Path | None = None,
+             **environment: str) -> processes.Daemon:
         """Return a WSGI application under uWSGI, on all local addresses.
 
         Without "Connection: close" uWSGI resets the connection when a body
@@ -38,14 +41,19 @@ class Place:
 
         :param address: where this machine reaches it
         :param inputs: its configuration files
+        :param threads: that answer requests; with one, as eventlet needs it,
+            there are processes instead
+        :param venv: its Python environment, if it is not OpenStack's
         """
         folder = str(self.where.run / 'wsgi')
+        venv = venv or self.where.venv
+        workers = _EVENTLET_PROCESSES if threads == 1 else 1
         return processes.Daemon(
             name=name, place=place, inputs=inputs,
             command=(
-                self.where.program('uwsgi'), '--need-app', '--die-on-term',
+                venv / 'bin/uwsgi', '--need-app', '--die-on-term',
                 '--master', '--single-interpreter', '--lazy-apps',
-                '--processes', '1', '--threads', str(threads),
+                '--processes', str(workers), '--threads', str(threads),
                 '--enable-threads',
                 '--http-socket', f'0.0.0.0:{address[1]}',
                 '--module', f'{module}:application',
@@ -56,5 +64,5 @@ class Place:
                 '--log-master', '--disable-logging',
             ),
             environment={'PYTHONPATH': folder, 'HOME': str(self.where.state),
-                         'VIRTUAL_ENV': sys.prefix, **environment},
+                         'VIRTUAL_ENV': str(venv), **environment},
             ready=lambda: processes.listens(*address))

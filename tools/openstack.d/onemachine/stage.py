@@ -196,7 +196,7 @@ class Stage:
     def _all_are_compressed(self) -> bool:
         database = cloud.Cloud(self.trial.given).database
         return not database.execute(
-            'SELECT id FROM diffcache.templates WHERE compressed_size = 0')
+            'SELECT id FROM diffcache.images WHERE compressed_size = 0')
 
     def _no_patch_is_new(self) -> bool:
         """Return whether there are patches, and none since the last look."""

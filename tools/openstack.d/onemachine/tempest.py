@@ -57,8 +57,9 @@ class Tempest:
             'network': {'project_networks_reachable': False},
             'validation': {'run_validation': False},
             'service_available': {
-                'cinder': False, 'swift': False, 'horizon': False,
+                'cinder': where.volumes, 'swift': False, 'horizon': False,
                 'neutron': True, 'diffcache': True},
+            'volume-feature-enabled': {'backup': where.volumes},
             'diffcache': self._ours(),
         }
         self.folder.joinpath('etc').mkdir(exist_ok=True)

@@ -31,6 +31,7 @@ from onemachine import layout
 from onemachine import network
 from onemachine import place
 from onemachine import processes
+from onemachine import releases
 from onemachine.services import catalogue
 from onemachine.services import suite
 from onemachine import shell
@@ -77,7 +78,8 @@ class Trial:
             ) from error
         self.where = layout.Layout(state, document['computes'],
                                    document.get('volumes', False),
-                                   document.get('dashboard', False))
+                                   document.get('dashboard', False),
+                                   releases.ALL[document['series']])
         self.hosts = self.where.hosts
         self.processes = processes.Processes(self.where)
         self.given = place.Place(self.where, self.processes,

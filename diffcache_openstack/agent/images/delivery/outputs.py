@@ -18,8 +18,8 @@ import pathlib
 import stat
 import typing
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 
 LOG = logging.getLogger(__name__)
 

@@ -38,14 +38,14 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
 FILES = 'files'
 Readable = file_cache.FileReader | streams.GrowingReader
 _PIECE = 1 << 20
-# A held template that was read and found sound is not read again before it
+# A held image that was read and found sound is not read again before it
 # is served, for so many seconds.
 _SOUND_SECONDS = 3600.0
 
@@ -80,22 +80,22 @@ class ImageFiles:
         self._single_flight = single_flight.SingleFlight(store.directory)
         self._streams = streams.Streams(store, held.free_disk)
 
-    def cost(self, template: views.TemplateRef, content: image_costs.ImageCost
+    def cost(self, image: views.ImageRef, content: image_costs.ImageCost
              ) -> image_costs.ImageCost:
         """Estimate the cost of having the file.
 
         :param content: what the raw content would
         """
-        cost = self._costs.file(template, content)
-        if _name_of(template) in self.store:
+        cost = self._costs.file(image, content)
+        if _name_of(image) in self.store:
             return image_costs.ImageCost('local', 0.0, 0, True, cost.arriving)
-        making = (self._single_flight.is_under_way(_key_of(template))
-                  or _name_of(template) in self._streams)
+        making = (self._single_flight.is_under_way(_key_of(image))
+                  or _name_of(image) in self._streams)
         return cost if not making else image_costs.ImageCost(
             cost.way, cost.seconds, cost.wan_bytes, cost.at_site, True)
 
     @contextlib.contextmanager
-    def open(self, template: views.TemplateRef, site_only: bool
+    def open(self, image: views.ImageRef, site_only: bool
              ) -> typing.Iterator[typing.Any]:
         """Open the file of an image for reading.
 
@@ -103,23 +103,23 @@ class ImageFiles:
         :raises Conflict: that would take the WAN
         :raises DiffCacheError: it cannot be made
         """
-        cost = self.cost(template, self._costs.content(template))
+        cost = self.cost(image, self._costs.content(image))
         if site_only and not (cost.at_site or cost.arriving):
             raise exceptions.Conflict(
-                f'Image {template.id} cannot be made of what the site holds:'
+                f'Image {image.id} cannot be made of what the site holds:'
                 f' {cost.wan_bytes} bytes would have to cross the WAN; ask'
                 f' without site_only.')
         throttle = self._new_throttle()
         if site_only:
             throttle.excluded = self._costs.repositories()
         with contextlib.ExitStack() as stack:
-            reader = self._in_place(template, stack)
+            reader = self._in_place(image, stack)
             if reader is None:
-                reader = self._made(template, throttle)
+                reader = self._made(image, throttle)
                 stack.callback(reader.close)
             yield reader
 
-    def take(self, template: views.TemplateRef, source: typing.BinaryIO,
+    def take(self, image: views.ImageRef, source: typing.BinaryIO,
              length: int) -> pathlib.Path | None:
         """Verify and cache a file that another service fetched.
 
@@ -131,42 +131,42 @@ class ImageFiles:
         """
         path = self.store.new()
         try:
-            self._receive(template, source, length, path)
+            self._receive(image, source, length, path)
             raw = None
-            if views.Key(views.TEMPLATES, template.content_id) \
+            if views.Key(views.IMAGES, image.content_id) \
                     not in self._held:
-                raw = self._content_of(template, path)
-            self.store.keep(path, _name_of(template)).close()
+                raw = self._content_of(image, path)
+            self.store.keep(path, _name_of(image)).close()
             return raw
         finally:
             path.unlink(missing_ok=True)
 
-    def drop(self, template: views.TemplateRef) -> None:
+    def drop(self, image: views.ImageRef) -> None:
         """Delete the file of an image."""
-        self.store.drop(_name_of(template))
+        self.store.drop(_name_of(image))
 
     # -- inside
 
-    def _in_place(self, template, stack):
+    def _in_place(self, image, stack):
         """Open the file from held objects if no write is needed."""
-        found = self._find(template)
-        if found is None and template.form_id is None:
-            found = self._held_raw(template, stack) \
-                or self._through_patch(template, stack)
+        found = self._find(image)
+        if found is None and image.form_id is None:
+            found = self._held_raw(image, stack) \
+                or self._through_patch(image, stack)
         if isinstance(found, (file_cache.FileReader, streams.GrowingReader)):
             stack.callback(found.close)
         return found
 
-    def _find(self, template) -> Readable | None:
+    def _find(self, image) -> Readable | None:
         """Open the file if it is kept, or being written."""
-        name = _name_of(template)
+        name = _name_of(image)
         # In this order: one that is whole is kept before it is no longer
         # being written.
         return self._streams.find(name) or self.store.find(name)
 
-    def _held_raw(self, template, stack):
-        key = views.Key(views.TEMPLATES, template.content_id)
-        if template.form_id is not None or key not in self._held:
+    def _held_raw(self, image, stack):
+        key = views.Key(views.IMAGES, image.content_id)
+        if image.form_id is not None or key not in self._held:
             return None
         if time.monotonic() > self._sound.get(key.id, 0.0):
             if not self._held.verify(key):
@@ -178,19 +178,19 @@ class ImageFiles:
         except exceptions.ObjectMissing:
             return None
 
-    def _own_routes(self, template):
+    def _own_routes(self, image):
         """Return the routes to content by a patch where all is held here."""
         table = self._sources.lookup_table()
-        return [route for route in table.to_template(template.content_id)
+        return [route for route in table.to_image(image.content_id)
                 if len(route.patches) == 1 and all(
                     self._sources.is_own(part.host) for part in route.parts)]
 
-    def _through_patch(self, template, stack):
+    def _through_patch(self, image, stack):
         """Base and patch are both held here: no byte has to be written."""
-        manifest = views.Key(views.MANIFESTS, template.content_id)
+        manifest = views.Key(views.MANIFESTS, image.content_id)
         if manifest not in self._held:
             return None
-        for route in self._own_routes(template):
+        for route in self._own_routes(image):
             try:
                 base, patch = (
                     stack.enter_context(self._held.lease(part.key))
@@ -199,88 +199,88 @@ class ImageFiles:
                                              self._held.path(manifest))
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not read image %s through its patch, will'
-                            ' build its file: %s', template.id, error)
+                            ' build its file: %s', image.id, error)
         return None
 
-    def _made(self, template, throttle) -> Readable:
+    def _made(self, image, throttle) -> Readable:
         """Return the file, built by this caller or the flight it follows."""
         def write(_member):
             # A flight may have ended since this caller looked.
-            return None, (self._find(template)
-                          or self._with_space(template, throttle))
+            return None, (self._find(image)
+                          or self._with_space(image, throttle))
 
         while True:
             with self._single_flight.share(
-                    _key_of(template), throttle, write) as flight:
+                    _key_of(image), throttle, write) as flight:
                 if flight.leads:
                     return flight.outcome
             with contextlib.ExitStack() as stack:
-                found = self._find(template) \
-                    or self._held_raw(template, stack)
+                found = self._find(image) \
+                    or self._held_raw(image, stack)
                 if found is not None:
                     return found
 
-    def _with_space(self, template, throttle) -> Readable:
+    def _with_space(self, image, throttle) -> Readable:
         try:
-            return self._write(template, throttle)
+            return self._write(image, throttle)
         except exceptions.NoSpace:
             # All of them: what is lent and unwanted goes as well.
             if not any([self.store.drop_all(), self._held.free_disk()]):
                 raise
             LOG.warning('Filesystem full; deleted cached files, building the'
-                        ' file of image %s again', template.id)
-            return self._write(template, throttle)
+                        ' file of image %s again', image.id)
+            return self._write(image, throttle)
 
-    def _write(self, template, throttle) -> Readable:
-        if template.form_id is None:
-            return self._write_raw(template, throttle)
-        key = views.Key(views.RECIPES, template.form_id)
+    def _write(self, image, throttle) -> Readable:
+        if image.form_id is None:
+            return self._write_raw(image, throttle)
+        key = views.Key(views.RECIPES, image.form_id)
         self._builder.bring(key, throttle)
         with self._held.lease(key) as recipe:
-            return (self._stream_held(template, recipe)
-                    or self._write_packed(template, recipe, throttle))
+            return (self._stream_held(image, recipe)
+                    or self._write_packed(image, recipe, throttle))
 
-    def _write_raw(self, template, throttle) -> Readable:
+    def _write_raw(self, image, throttle) -> Readable:
         # The second time it is no borrowed file that is copied.
-        found = self._copy(template, throttle) \
-            or self._copy(template, throttle)
+        found = self._copy(image, throttle) \
+            or self._copy(image, throttle)
         if found is None:
             raise exceptions.IntegrityError(
-                f'The content of image {template.id} changed while it was'
+                f'The content of image {image.id} changed while it was'
                 f' copied; request it again.')
         return found
 
-    def _copy(self, template, throttle) -> Readable | None:
+    def _copy(self, image, throttle) -> Readable | None:
         """Copy raw content; return None if the copy is not it."""
         path = self.store.new()
         try:
-            with self._content(template, throttle) as content:
-                if content.parent == self._held.root / views.TEMPLATES:
+            with self._content(image, throttle) as content:
+                if content.parent == self._held.root / views.IMAGES:
                     return file_cache.FileReader(content)
                 files.copy_file(content, path, durable=False)
-            if self._tools.hash_file(path) == template.content_id:
-                return self.store.keep(path, _name_of(template))
+            if self._tools.hash_file(path) == image.content_id:
+                return self.store.keep(path, _name_of(image))
         finally:
             path.unlink(missing_ok=True)
         # Its owner wrote to a borrowed file after it was verified.
         self._held.quarantine(
-            views.Key(views.TEMPLATES, template.content_id),
+            views.Key(views.IMAGES, image.content_id),
             'its content changed while it was copied')
         return None
 
-    def _stream_held(self, template, recipe: pathlib.Path
+    def _stream_held(self, image, recipe: pathlib.Path
                      ) -> streams.GrowingReader | None:
         """Write the file from what is held here, in no intermediate file.
 
         It is not verified first: each part of the file is, before it is used.
         """
-        ways = [(views.Key(views.TEMPLATES, template.content_id),)]
+        ways = [(views.Key(views.IMAGES, image.content_id),)]
         ways += [tuple(part.key for part in route.parts)
-                 for route in self._own_routes(template)]
+                 for route in self._own_routes(image)]
         for keys in ways:
             try:
                 with contextlib.ExitStack() as stack:
-                    return self._stream(template, recipe, keys, *(
+                    return self._stream(image, recipe, keys, *(
                         stack.enter_context(self._held.lease(key))
                         for key in keys))
             except exceptions.ObjectMissing:
@@ -288,11 +288,11 @@ class ImageFiles:
             except (exceptions.IntegrityError,
                     exceptions.BaseMismatch) as error:
                 LOG.warning('Could not build the file of image %s from what'
-                            ' this host holds: %s', template.id, error)
+                            ' this host holds: %s', image.id, error)
                 self._check(keys)
         return None
 
-    def _stream(self, template, recipe, keys, *sources: pathlib.Path
+    def _stream(self, image, recipe, keys, *sources: pathlib.Path
                 ) -> streams.GrowingReader | None:
         """Write the file while it is read, if the recipe allows it.
 
@@ -303,7 +303,7 @@ class ImageFiles:
         file = self._tools.open_recipe(recipe, *sources)
         if file is None:
             return None
-        return self._streams.start(_name_of(template), file,
+        return self._streams.start(_name_of(image), file,
                                    lambda: self._check(keys))
 
     def _check(self, keys) -> None:
@@ -311,38 +311,38 @@ class ImageFiles:
         for key in keys:
             self._held.verify(key)
 
-    def _write_packed(self, template, recipe, throttle) -> Readable:
-        with self._content(template, throttle) as content:
-            return (self._stream(template, recipe, (), content)
-                    or self._write_whole(template, recipe, content))
+    def _write_packed(self, image, recipe, throttle) -> Readable:
+        with self._content(image, throttle) as content:
+            return (self._stream(image, recipe, (), content)
+                    or self._write_whole(image, recipe, content))
 
-    def _write_whole(self, template, recipe, content) -> Readable:
+    def _write_whole(self, image, recipe, content) -> Readable:
         path = self.store.new()
         started = time.monotonic()
         try:
             with files.space_errors(path):
                 self._tools.apply_recipe(content, recipe, path)
-            LOG.info('Built the file of image %s in %.1f s', template.id,
+            LOG.info('Built the file of image %s in %.1f s', image.id,
                      time.monotonic() - started)
-            return self.store.keep(path, _name_of(template))
+            return self.store.keep(path, _name_of(image))
         finally:
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _content(self, template, throttle):
+    def _content(self, image, throttle):
         """Yield the raw content as a file, shared with other users."""
-        key = views.Key(views.TEMPLATES, template.content_id)
+        key = views.Key(views.IMAGES, image.content_id)
         if self._held.verify(key):
             with self._held.lease(key) as path:
                 yield path
             return
-        with self._contents.shared(template, throttle) as content:
+        with self._contents.shared(image, throttle) as content:
             if content.leads:
                 self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
             yield content.path
 
-    def _receive(self, template, source, length, path) -> None:
-        hasher = hashlib.new(template.os_hash_algo or 'sha512',
+    def _receive(self, image, source, length, path) -> None:
+        hasher = hashlib.new(image.os_hash_algo or 'sha512',
                              usedforsecurity=False)
         left = length
         with files.space_errors(path), open(path, 'xb') as output:
@@ -350,42 +350,42 @@ class ImageFiles:
                 data = source.read(min(_PIECE, left))
                 if not data:
                     raise exceptions.InvalidInput(
-                        f'The file of image {template.id} ended with {left}'
+                        f'The file of image {image.id} ended with {left}'
                         f' of {length} bytes missing; send it again.')
                 hasher.update(data)
                 output.write(data)
                 left -= len(data)
-        if template.os_hash_value and \
-                hasher.hexdigest() != template.os_hash_value:
+        if image.os_hash_value and \
+                hasher.hexdigest() != image.os_hash_value:
             raise exceptions.IntegrityError(
-                f'Discarded the file sent for image {template.id}: its'
+                f'Discarded the file sent for image {image.id}: its'
                 f' {hasher.name} is {hasher.hexdigest()[:16]}..., in Glance it'
-                f' is {template.os_hash_value[:16]}...; send the file again.')
+                f' is {image.os_hash_value[:16]}...; send the file again.')
 
-    def _content_of(self, template, path) -> pathlib.Path:
+    def _content_of(self, image, path) -> pathlib.Path:
         raw = self._held.staging(
-            f'{template.content_id}.{uuid.uuid4().hex}')
+            f'{image.content_id}.{uuid.uuid4().hex}')
         try:
             with files.space_errors(raw):
-                if template.disk_format == 'raw':
+                if image.disk_format == 'raw':
                     files.copy_file(path, raw, durable=False)
                     found = self._tools.hash_file(raw)
                 else:
                     found = self._tools.to_raw(path, raw)
-            if found != template.content_id:
+            if found != image.content_id:
                 raise exceptions.IntegrityError(
-                    f'Discarded the file sent for image {template.id}: its'
+                    f'Discarded the file sent for image {image.id}: its'
                     f' content is {found}, in the catalogue it is'
-                    f' {template.content_id}; check the image in Glance.')
+                    f' {image.content_id}; check the image in Glance.')
         except BaseException:
             files.discard(raw)
             raise
         return raw
 
 
-def _name_of(template: views.TemplateRef) -> str:
-    return template.form_id or template.content_id
+def _name_of(image: views.ImageRef) -> str:
+    return image.form_id or image.content_id
 
 
-def _key_of(template: views.TemplateRef) -> views.Key:
-    return views.Key(FILES, _name_of(template))
+def _key_of(image: views.ImageRef) -> views.Key:
+    return views.Key(FILES, _name_of(image))

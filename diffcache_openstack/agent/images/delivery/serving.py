@@ -33,6 +33,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import site_sources
 from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
@@ -41,7 +42,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ WAY_FAILED = 'none'
 _MOST_ATTEMPTS = 3
 
 #: Called with the record of a request that ended, and the image.
-Observer = typing.Callable[[objects.Request, views.TemplateRef], None]
+Observer = typing.Callable[[objects.Request, views.ImageRef], None]
 
 
 class PendingOutputs:
@@ -134,11 +136,11 @@ class ImageServer:
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
         output = self._outputs.open(path)
-        template = self._host.site_map.find(image_id)
-        watch.progress(0, template.size)
-        return self.deliver(template, output, mode, watch)
+        image = self._host.site_map.find(image_id)
+        watch.progress(0, image.size)
+        return self.deliver(image, output, mode, watch)
 
-    def deliver(self, template: views.TemplateRef, output: outputs.Output,
+    def deliver(self, image: views.ImageRef, output: outputs.Output,
                 mode: str | None = None,
                 watch: contents.Watch | None = None) -> objects.Request:
         """Write an image's raw content to an output of this host.
@@ -155,28 +157,30 @@ class ImageServer:
         """
         check_mode(mode)
         request = objects.Request(
-            id=str(uuid.uuid4()), template_id=template.id,
+            id=str(uuid.uuid4()), image_id=image.id,
             host=self._host.name, mode=mode or self._choose_mode(),
             started_at=datetime.datetime.now(datetime.UTC), way=WAY_FAILED,
             predicted_seconds=0.0)
         started = time.monotonic()
         try:
-            with tracing.span('delivery', image=template.id,
+            with tracing.span('delivery', image=image.id,
                               mode=request.mode) as span:
-                built = self._bring(template, output, request.mode, watch)
+                built = (self._copy_held(image, output, watch)
+                         or self._bring(image, output, request.mode,
+                                        watch))
                 span.note(way=built.way, detail=built.detail)
         except exceptions.Cancelled as error:
-            LOG.info('Not delivering image %s to %s: %s', template.id,
+            LOG.info('Not delivering image %s to %s: %s', image.id,
                      output.path, error)
             raise
         except exceptions.DiffCacheError as error:
             request.seconds = time.monotonic() - started
             request.error = str(error)
-            self._report(request, template)
+            self._report(request, image)
             raise
         request.seconds = time.monotonic() - started
         _describe(request, built)
-        self._report(request, template)
+        self._report(request, image)
         return request
 
     def deliver_content(self, content_id: str | None, output: pathlib.Path,
@@ -188,16 +192,16 @@ class ImageServer:
         :raises Cancelled: it was set; output is untouched
         :raises DiffCacheError: no source delivers it; output is untouched
         """
-        template = next(
-            (each for each in self._host.site_map.current().templates
+        image = next(
+            (each for each in self._host.site_map.current().images
              if each.content_id == content_id
              and each.status == views.ACTIVE), None)
-        if template is None:
+        if image is None:
             return False
         watch = contents.Watch()
         if gone is not None:
             watch.gone = gone
-        self.deliver(template, outputs.LocalOutput(output), watch=watch)
+        self.deliver(image, outputs.LocalOutput(output), watch=watch)
         return True
 
     def _choose_mode(self) -> str:
@@ -206,68 +210,115 @@ class ImageServer:
         return self._default_mode
 
     def _report(self, request: objects.Request,
-                template: views.TemplateRef) -> None:
+                image: views.ImageRef) -> None:
         if request.error is None:
-            LOG.info('Delivered image %s in %.3f s: %s (%s)', template.id,
+            LOG.info('Delivered image %s in %.3f s: %s (%s)', image.id,
                      request.seconds, request.way, request.detail)
         else:
-            LOG.warning('Could not deliver image %s: %s', template.id,
+            LOG.warning('Could not deliver image %s: %s', image.id,
                         request.error)
         self._requests.add(request)
         self._host.report_due.set()
         for observer in self._observers:
-            observer(request, template)
+            observer(request, image)
 
-    def _bring(self, template, output, mode, watch) -> building.Built:
+    def _copy_held(self, image: views.ImageRef, output: outputs.Output,
+                   watch: contents.Watch | None) -> building.Built | None:
+        """Write what this host holds and need not read, if that is so.
+
+        There is nothing to decide, and several requests at once need not share
+        the work.
+
+        :returns: None if the image has to be brought or to be read first, or
+            something has to be removed for it
+        """
+        key = views.Key(views.IMAGES, image.content_id)
+        started = time.monotonic()
+        try:
+            with self._host.held.opened(key) as found:
+                if not found.is_intact:
+                    return None
+                with _output_errors(output):
+                    self._publish(key, found.path, output, watch)
+        except (exceptions.ObjectMissing, exceptions.NoSpace,
+                FileNotFoundError):
+            return None
+        return building.Built(
+            site_sources.LOCAL, f'image from {self._host.name}',
+            site_transfers.Moved(), time.monotonic() - started,
+            routes.local_seconds(self._host.site_map.current(),
+                                 self._host.name, key), 0)
+
+    def _bring(self, image, output, mode, watch) -> building.Built:
         for _attempt in range(_MOST_ATTEMPTS):
             output.check()
-            with self._contents.shared(template, self._new_throttle(), mode,
+            with self._contents.shared(image, self._new_throttle(), mode,
                                        watch) as content:
                 try:
-                    self._write(template, content, output, watch)
+                    with _output_errors(output):
+                        self._write(image, content, output, watch)
                 except FileNotFoundError:
                     # The content was evicted meanwhile, or the output's
                     # directory was removed, which is checked next.
                     continue
-                except OSError as error:
-                    raise exceptions.InvalidInput(
-                        f'The output {output.path} cannot be written: '
-                        f'{error.strerror}; choose another path.') from error
                 if content.leads:
                     self.modes.learn(mode, content.outcome,
-                                     template.data_size)
+                                     image.data_size)
                     return content.outcome
                 return dataclasses.replace(content.outcome,
                                            moved=site_transfers.Moved())
         raise exceptions.ServiceUnavailable(
-            f'Image {template.id} was removed {_MOST_ATTEMPTS} times before it'
+            f'Image {image.id} was removed {_MOST_ATTEMPTS} times before it'
             f' was copied to {output.path}: this host deletes what it fetches.'
             f' Try again, or give its cache more space ([agent]'
             f' cache_capacity).')
 
-    def _write(self, template: views.TemplateRef,
+    def _write(self, image: views.ImageRef,
                content: single_flight.Membership, output: outputs.Output,
                watch: contents.Watch | None) -> None:
         _check_present(watch)
-        key = views.Key(views.TEMPLATES, template.content_id)
-        note = self._host.held.borrowed.note_delivered
+        key = views.Key(views.IMAGES, image.content_id)
         if self._is_staged(content.path) and output.can_take(content.path) \
                 and content.take():
             status = content.path.stat()
             output.take(content.path, self._durable)
-            note(key, status)
+            self._host.held.borrowed.note_delivered(key, status)
         else:
-            with self._pending.noted(output.path), \
-                    files.space_errors(output.path), \
-                    outputs.unfinished(output) as part:
-                files.copy_to(content.path, part.fd)
-                _check_present(watch)
-                status = os.fstat(part.fd)
+            self._publish(key, content.path, output, watch)
+
+    def _publish(self, key: views.Key, source: pathlib.Path,
+                 output: outputs.Output, watch: contents.Watch | None
+                 ) -> None:
+        """Write a copy of verified content to an output."""
+        with self._pending.noted(output.path), \
+                files.space_errors(output.path), \
+                outputs.unfinished(output) as part:
+            files.copy_to(source, part.fd)
+            _check_present(watch)
+            status = os.fstat(part.fd)
+            # Before it is handed over: it may be found damaged at any moment.
+            self._host.held.note_delivered(key, output.path, status)
+            with tracing.span('publish', durable=self._durable):
                 part.publish(self._durable)
-                note(key, status)
 
     def _is_staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._staging
+
+
+@contextlib.contextmanager
+def _output_errors(output: outputs.Output) -> typing.Iterator[None]:
+    """Name the output in errors of the system, except that it is missing.
+
+    :raises InvalidInput: it cannot be written
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'The output {output.path} cannot be written: {error.strerror};'
+            f' choose another path.') from error
 
 
 def _check_present(watch: contents.Watch | None) -> None:

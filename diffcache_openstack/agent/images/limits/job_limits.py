@@ -22,7 +22,7 @@ import typing
 from diffcache_openstack import _native
 from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.common import time_windows
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,6 +58,7 @@ _LOOKUPS: list[formats.Column] = [
 class ListImages(commands.Lister):
     """List the images of the catalogue"""
 
+    examples = ('--host edge-1-host-2', '--family debian-12')
     wide = frozenset({'Data', 'Family', 'Format'})
 
     arguments = (
@@ -70,29 +71,34 @@ class ListImages(commands.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         self.name_images(parsed_args, 'family')
-        return formats.table(_LISTED, self.client.templates(**commands.query(
+        return formats.table(_LISTED, self.client.images(**commands.query(
             parsed_args, 'name', 'family', 'host', 'status')))
 
 
 class ShowImage(commands.ImageCommand, commands.ShowOne):
     """Show an image of the catalogue"""
 
+    examples = ('debian-12',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        return formats.fields(_SHOWN, self.client.get_template(
+        return formats.fields(_SHOWN, self.client.get_image(
             self.known_image_id(parsed_args.image)))
 
 
 class ListLocations(commands.ImageCommand, commands.Lister):
     """List the hosts that have a whole image"""
 
+    examples = ('debian-12',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        return formats.table(_LOCATIONS, self.client.template_locations(
+        return formats.table(_LOCATIONS, self.client.image_locations(
             self.known_image_id(parsed_args.image)))
 
 
 class ListLookups(commands.ImageCommand, commands.Lister):
     """List the cheapest way to get an image of each host that is alive"""
 
+    examples = ('debian-12 --site edge-1',)
     wide = frozenset({'Detail'})
 
     arguments = (
@@ -111,6 +117,7 @@ class ListLookups(commands.ImageCommand, commands.Lister):
 class ListPatches(commands.Lister):
     """List patches between images"""
 
+    examples = ('--target debian-12',)
     arguments = (
         *(cli.Argument(f'--{option}', metavar='<image>', action='append',
                        help=f'List only patches {text} this image (name or ID;'
@@ -134,6 +141,7 @@ class ListPairs(commands.Lister):
     estimated size of the patch, and made once a repository has the patch.
     """
 
+    examples = ('--state declined',)
     wide = frozenset({'Attempts', 'Repository', 'Retry At', 'Terms'})
 
     arguments = (

@@ -38,7 +38,7 @@ _SHOWN: list[formats.Column] = [
     ('Clients', 'clients', formats.Standings)]
 _OBJECTS: list[formats.Column] = [
     ('ID', 'id', cells.Hash), ('Kind', 'kind', None),
-    ('Size', 'bytes', cells.Size), ('Images', 'templates', cells.Names)]
+    ('Size', 'bytes', cells.Size), ('Images', 'images', cells.Names)]
 _HOLDINGS: list[formats.Column] = [
     ('Host', 'host', None), ('ID', 'object_id', cells.Hash), *_OBJECTS[1:]]
 _PENDING: list[formats.Column] = [
@@ -59,6 +59,7 @@ _BOOT_SETS: list[formats.Column] = [
 class ListHosts(commands.Lister):
     """List hosts with a cache and how full they are"""
 
+    examples = ('--site edge-1 --alive',)
     wide = frozenset({'Objects'})
 
     arguments = (
@@ -89,7 +90,7 @@ class ListHosts(commands.Lister):
         """
         if len(digits) == _ID_DIGITS:
             return digits
-        known = {template.content_id for template in self.client.templates()}
+        known = {image.content_id for image in self.client.images()}
         known |= {patch.id for patch in self.client.patches()}
         found = sorted(each for each in known
                        if each and each.startswith(digits))
@@ -104,6 +105,8 @@ class ListHosts(commands.Lister):
 class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show a host with a cache"""
 
+    examples = ('edge-1-host-2',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_SHOWN,
                               self.client.get_host(parsed_args.host))
@@ -112,18 +115,19 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
 class ListHostObjects(commands.Lister):
     """List the objects that a host holds, or the hosts of a site or plan"""
 
+    examples = ('edge-1-host-2 --kind patches',)
     arguments = (
         cli.OneOf(cli.Argument('host', metavar='<host>', nargs='?',
                                help='Name of the host'),
                   cli.Argument('--site', metavar='<site>',
                                help='List objects of all hosts of this site'),
                   cli.Argument('--not-in-plan', metavar='<plan>',
-                               help='List templates and patches that hosts of'
+                               help='List images and patches that hosts of'
                                     ' this plan hold, but that it does not'
                                     ' place (ID of the plan)'),
                   required=True),
         cli.Argument('--kind',
-                     choices=('templates', 'patches', 'manifests', 'recipes'),
+                     choices=('images', 'patches', 'manifests', 'recipes'),
                      help='List only objects of this kind'),
         *commands.PAGING)
 
@@ -143,6 +147,7 @@ class ListPendingImages(commands.HostCommand, commands.Lister):
     has come: free space in the state directory of the repository's agent.
     """
 
+    examples = ('edge-1-host-2',)
     wide = frozenset({'Attempts', 'Retry At'})
 
     arguments = (
@@ -163,6 +168,7 @@ class ListBootSets(commands.HostCommand, commands.Lister):
     of a host of the site or over the WAN.
     """
 
+    examples = ('edge-1-host-2 --state ready',)
     wide = frozenset({'Content', 'Held', 'Wanted', 'Boots Per Day',
                       'Wait Seconds', 'From Peer', 'Message'})
 
@@ -183,6 +189,7 @@ class DeleteHost(commands.Command):
     Stop its agent first, and wait until the host is listed as not alive.
     """
 
+    examples = ('edge-1-host-2',)
     arguments = (
         cli.Argument('hosts', metavar='<host>', nargs='+',
                      help='Name of the host'),)

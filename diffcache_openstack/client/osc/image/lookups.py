@@ -42,6 +42,7 @@ class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
     the cheapest way to the image.
     """
 
+    examples = ('edge-1-host-2 debian-12',)
     arguments = (commands.limit('ways'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:

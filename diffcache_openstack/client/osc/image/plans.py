@@ -51,7 +51,7 @@ _ITEMS: list[formats.Column] = [
     ('Kind', 'kind', None), ('ID', 'id', cells.Hash),
     ('Size', 'bytes', cells.Size),
     ('Saves (s/day)', 'saved_seconds', cells.Rounded),
-    ('Held', 'held', None), ('Images', 'templates', cells.Names)]
+    ('Held', 'held', None), ('Images', 'images', cells.Names)]
 _REASONS: list[formats.Column] = [
     ('Host', 'host', None), ('Kind', 'kind', None),
     ('ID', 'id', cells.Hash), ('Size', 'bytes', cells.Size),
@@ -110,6 +110,7 @@ class PlanCommand(commands.Command):
 class ListPlans(commands.Lister):
     """List plans, latest first"""
 
+    examples = ('--site edge-1 --state proposed',)
     wide = frozenset({'Generation', 'Solver', 'Cost (s/day)'})
 
     arguments = (
@@ -125,6 +126,7 @@ class ListPlans(commands.Lister):
 class ShowPlan(PlanCommand, commands.ShowOne):
     """Show a plan, or draw it"""
 
+    examples = ('7 --graph plan.svg',)
     arguments = (
         commands.graph('families, placement and what each object saves'),)
 
@@ -135,15 +137,15 @@ class ShowPlan(PlanCommand, commands.ShowOne):
         return formats.fields(_SHOWN, plan)
 
     def _draw(self, plan, path):
-        # Imports matplotlib, which is slow.
-        from diffcache_openstack.client.osc import graphs
+        graphs = commands.load_graphs('graphs')
         with commands.writing(path):
-            graphs.draw_plan(plan, self.client.templates(), path)
+            graphs.draw_plan(plan, self.client.images(), path)
 
 
 class ListItems(PlanCommand, commands.Lister):
     """List the objects that a plan places on hosts"""
 
+    examples = ('7',)
     wide = frozenset({'Priority', 'ID'})
 
     arguments = (*commands.filters('objects', host='for this host'),)
@@ -158,13 +160,14 @@ class ListItems(PlanCommand, commands.Lister):
 class CreatePlan(commands.SiteCommand, commands.ShowOne):
     """Compute a plan as a proposal"""
 
+    examples = ('edge-1 --time-limit 60 --wait',)
     arguments = (
         cli.Argument('--solver', metavar='<name>',
                      help='Solver to use: auto, ilp or greedy (default: the'
                           " conductor's)"),
         cli.Argument('--time-limit', type=cli.seconds(),
                      metavar='<seconds>',
-                     help='Stop the solver after so long, such as 90 or 5m'),
+                     help='Maximum seconds of the solver, such as 90 or 5m'),
         *commands.wait('the plan is computed', _TIMEOUT))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -181,6 +184,7 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
 class ApplyPlan(ProposalCommand, commands.ShowOne):
     """Make a proposed plan the current one"""
 
+    examples = ('7 --wait',)
     arguments = (
         *commands.wait('the hosts hold what the plan places there', _TIMEOUT),)
 
@@ -198,6 +202,8 @@ class ApplyPlan(ProposalCommand, commands.ShowOne):
 class CancelPlan(ProposalCommand):
     """Discard a proposed plan"""
 
+    examples = ('7',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.client.cancel_plan(parsed_args.plan)
 
@@ -205,6 +211,7 @@ class CancelPlan(ProposalCommand):
 class ExplainPlan(PlanCommand, commands.Lister):
     """Explain why a plan places each object where it does"""
 
+    examples = ('--host edge-1-host-2',)
     wide = frozenset({'Eviction', 'Size'})
 
     arguments = (*commands.filters('objects', host='for this host'),)
@@ -217,13 +224,14 @@ class ExplainPlan(PlanCommand, commands.Lister):
 class WhatIf(commands.SiteCommand, commands.ShowOne):
     """Estimate the cost of a site if its hosts or links were different"""
 
+    examples = ('edge-1 --add-capacity 100GiB',)
     arguments = (
         cli.Argument('--add-hosts', type=cli.whole(1), metavar='<n>',
-                     help='Add so many hosts'),
+                     help='Number of hosts to add'),
         cli.Argument('--add-capacity', type=cli.size(-math.inf),
                      dest='capacity_bytes', metavar='<size>',
-                     help='Add so much cache capacity to each host, such as'
-                          ' 50GB; less with =-50GB'),
+                     help='Cache capacity to add to each host, such as 50GB;'
+                          ' to take away with =-50GB'),
         cli.Argument('--repository-rate', type=cli.bandwidth,
                      dest='repository_mbps', metavar='<rate>',
                      help='Set the bandwidth of the WAN, such as 200Mbps'

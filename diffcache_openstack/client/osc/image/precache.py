@@ -40,12 +40,12 @@ _SHOWN: list[formats.Column] = [
     ('Message', 'message', None), ('Generation', 'generation', None),
     ('Created At', 'created_at', cells.Time)]
 _TARGETS: list[formats.Column] = [
-    ('Host', 'host', None), ('Image', 'template_id', None),
+    ('Host', 'host', None), ('Image', 'image_id', None),
     ('State', 'state', None), ('Way', 'way', None),
     ('Size', 'bytes_total', cells.Size),
     ('Done', 'bytes_done', cells.Size), ('Tries', 'attempts', None),
     ('Next Try', 'retry_at', cells.Time), ('Message', 'message', None)]
-_TARGET_FIELDS = ('host', 'template_id', 'state', 'way', 'bytes_done',
+_TARGET_FIELDS = ('host', 'image_id', 'state', 'way', 'bytes_done',
                   'bytes_total', 'attempts', 'retry_at', 'message')
 _PLACES = ('hosts', 'aggregates', 'availability_zones')
 _LONGEST_DAYS = 36500
@@ -128,6 +128,10 @@ class ShowOneJob(commands.ShowOne):
 class CreateJob(ShowOneJob):
     """Cache images on hosts before they are requested"""
 
+    examples = (
+        'debian-12 --host edge-1-host-2 --wait',
+        '--family debian-12 --aggregate edge-1 --rate 20MBps --name '
+        'monday')
     arguments = (
         cli.Argument('images', metavar='<image>', nargs='*',
                      help='Image (name or ID)'),
@@ -173,6 +177,7 @@ class CreateJob(ShowOneJob):
 class ListJobs(commands.Lister):
     """List precache jobs"""
 
+    examples = ('--state running',)
     wide = frozenset({'Done', 'Priority', 'Pinned', 'Expires At'})
 
     arguments = (
@@ -197,6 +202,8 @@ class JobCommand(commands.Command):
 class ShowJob(JobCommand, ShowOneJob):
     """Show a precache job"""
 
+    examples = ('monday',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return self.shown(self.client.get_precache_job(parsed_args.job))
 
@@ -204,6 +211,7 @@ class ShowJob(JobCommand, ShowOneJob):
 class SetJob(JobCommand):
     """Change a precache job"""
 
+    examples = ('monday --rate 5MBps --priority 80',)
     arguments = _CHANGEABLE
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -217,6 +225,8 @@ class SetJob(JobCommand):
 class CancelJob(JobCommand):
     """Cancel a precache job"""
 
+    examples = ('monday',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.client.cancel_precache_job(parsed_args.job)
 
@@ -224,6 +234,7 @@ class CancelJob(JobCommand):
 class RetryJob(JobCommand, ShowOneJob):
     """Retry the failed targets of a precache job now"""
 
+    examples = ('monday --wait',)
     arguments = WAIT
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -237,6 +248,7 @@ class RetryJob(JobCommand, ShowOneJob):
 class ListTargets(JobCommand, commands.Lister):
     """List the progress of a precache job by host and image"""
 
+    examples = ('monday --state failed',)
     wide = frozenset({'Way', 'Tries', 'Next Try', 'Message'})
 
     arguments = (

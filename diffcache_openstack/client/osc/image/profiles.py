@@ -15,14 +15,15 @@ import argparse
 import json
 import typing
 
-from osc_lib import exceptions
+from osc_lib import exceptions as osc_exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.prefetch import profiles
+from diffcache_openstack.common import profile_files
 
 # Of a file of a profile; one with the most rows has a quarter.
 _LONGEST_FILE = 4 << 20
@@ -54,6 +55,7 @@ class ListProfiles(commands.Lister):
     have read this one.
     """
 
+    examples = ('--image debian-12',)
     wide = frozenset({'Project', 'Instances', 'Chunks', 'Carried From',
                       'Updated At'})
 
@@ -77,6 +79,7 @@ class ShowProfile(_ProfileCommand, commands.ShowOne):
     --graph draws when servers read which part of the image.
     """
 
+    examples = ('3f2a --graph reads.svg',)
     arguments = (
         commands.graph('the profile'),)
 
@@ -90,6 +93,7 @@ class ShowProfile(_ProfileCommand, commands.ShowOne):
 class DeleteProfiles(commands.Command):
     """Delete profiles; they are learned anew"""
 
+    examples = ('3f2a',)
     arguments = (
         cli.Argument('profiles', metavar='<profile>', nargs='+',
                      help='Profiles (IDs)'),)
@@ -106,6 +110,7 @@ class ExportProfile(_ProfileCommand):
     serve --profile" takes it.
     """
 
+    examples = ('3f2a boots.json',)
     arguments = (
         cli.Argument('file', metavar='<file>', help='File to write, as JSON'),)
 
@@ -117,8 +122,8 @@ class ExportProfile(_ProfileCommand):
         profile = self.client.get_profile(parsed_args.profile)
         with commands.writing(parsed_args.file), files.replacing(
                 parsed_args.file, durable=False) as part:
-            part.write_bytes(json.dumps({
-                'chunk': profile.chunk, 'profile': profile.rows}).encode())
+            part.write_bytes(json.dumps(profile_files.document(
+                profile.chunk, profile.rows)).encode())
 
 
 class ImportProfile(commands.ImageCommand, commands.ShowOne):
@@ -128,6 +133,7 @@ class ImportProfile(commands.ImageCommand, commands.ShowOne):
     what a host reports, and replaces what was imported before.
     """
 
+    examples = ('debian-12 boots.json --label first-boot',)
     arguments = (
         cli.Argument('file', metavar='<file>', help='File to read'),
         cli.Argument('--label', metavar='<label>', default='',
@@ -151,7 +157,7 @@ def _show(profile: typing.Any) -> tuple:
 
 
 def _read(path: str) -> dict[str, typing.Any]:
-    """Return the profile of a file; the service checks its rows.
+    """Return the profile of a file; the service checks what it says.
 
     :raises CommandError: it cannot be read, or has none
     """
@@ -159,19 +165,21 @@ def _read(path: str) -> dict[str, typing.Any]:
         with open(path, 'rb') as file:
             document = json.loads(file.read(_LONGEST_FILE))
     except (OSError, ValueError) as error:
-        raise exceptions.CommandError(
+        raise osc_exceptions.CommandError(
             f'Could not read a profile from {path}: {error}.') from error
-    if not isinstance(document, dict) \
-            or not isinstance(document.get('profile'), list) \
-            or document.get('chunk') != profiles.CHUNK:
-        raise exceptions.CommandError(
-            f'{path} is no profile with chunks of {profiles.CHUNK} bytes;'
+    try:
+        profile_files.check_format(path, document)
+    except exceptions.InvalidInput as error:
+        raise osc_exceptions.CommandError(f'{error}.') from error
+    if not isinstance(document.get('profile'), list) \
+            or document.get('chunk') != profile_files.CHUNK:
+        raise osc_exceptions.CommandError(
+            f'{path} is no profile with chunks of {profile_files.CHUNK} bytes;'
             f' write one with "openstack image profile export".')
     return document
 
 
 def _draw(profile: typing.Any, path: str) -> None:
-    # Imports matplotlib, which is slow.
-    from diffcache_openstack.client.osc.image import profile_graphs
+    profile_graphs = commands.load_graphs('image.profile_graphs')
     with commands.writing(path):
         profile_graphs.draw(profile, path)

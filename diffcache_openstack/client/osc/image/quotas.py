@@ -28,6 +28,7 @@ class ListQuotas(commands.Lister):
     A limit of -1 is none. version_size_total is in MiB.
     """
 
+    examples = ('--project demo',)
     arguments = (
         cli.Argument('--project', metavar='<project>',
                      help='Show the quotas of this project (name or ID;'

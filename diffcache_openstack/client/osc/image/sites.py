@@ -33,11 +33,11 @@ _REPORT: list[formats.Column] = [
     ('WAN Bytes', 'wan_bytes', cells.Size),
     ('Whole Bytes', 'whole_bytes', cells.Size)]
 _FORECAST: list[formats.Column] = [
-    ('Host', 'host', None), ('Images', 'templates', cells.Names),
+    ('Host', 'host', None), ('Images', 'images', cells.Names),
     ('Requests Per Day', 'requests_per_day', cells.Rounded)]
 _REQUESTS: list[formats.Column] = [
     ('Started At', 'started_at', cells.Time), ('Host', 'host', None),
-    ('Image', 'template_id', None), ('Way', 'way', None),
+    ('Image', 'image_id', None), ('Way', 'way', None),
     ('Seconds', 'seconds', cells.Rounded),
     ('WAN', 'wan_bytes', cells.Size), ('LAN', 'lan_bytes', cells.Size),
     ('Error', 'error', None)]
@@ -56,9 +56,11 @@ class ListSites(commands.Lister):
 class ShowReport(commands.SiteCommand, commands.ShowOne):
     """Show a summary of a site: hosts, plan, what they hold and serve"""
 
+    examples = ('edge-1 --days 30',)
     arguments = (
         cli.Argument('--days', type=int, metavar='<n>',
-                     help='Count the requests of so many days (default: 7)'),)
+                     help='Count the requests of this many days (default:'
+                          ' 7)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_REPORT, self.client.site_report(
@@ -68,6 +70,7 @@ class ShowReport(commands.SiteCommand, commands.ShowOne):
 class ListForecast(commands.SiteCommand, commands.Lister):
     """List the image requests expected at a site"""
 
+    examples = ('edge-1 --limit 10',)
     arguments = (commands.limit('entries'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -78,6 +81,7 @@ class ListForecast(commands.SiteCommand, commands.Lister):
 class ListRequests(commands.Lister):
     """List past image requests, latest first"""
 
+    examples = ('--site edge-1 --failed', '--since 2026-11-01 -f json')
     wide = frozenset({'Started At', 'LAN', 'Error'})
 
     arguments = (
@@ -98,7 +102,7 @@ class ListRequests(commands.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         self.name_images(parsed_args, 'image')
-        parsed_args.template_id = parsed_args.image
+        parsed_args.image_id = parsed_args.image
         return formats.table(_REQUESTS, self.client.requests(
-            **commands.query(parsed_args, 'host', 'site', 'template_id',
+            **commands.query(parsed_args, 'host', 'site', 'image_id',
                              'way', 'failed', 'since', 'until')))

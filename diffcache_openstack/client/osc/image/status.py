@@ -23,6 +23,7 @@ from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import units
 
 _DAYS = 7
+_WITHOUT_AGENTS = ('nova', 'glance')
 
 
 class Requests(columns.FormattableColumn):
@@ -34,8 +35,11 @@ class Requests(columns.FormattableColumn):
             return 'none'
         ways = ', '.join(f'{way} {number / counts["requests"]:.0%}'
                          for way, number in counts['ways'].items())
-        return (f'{counts["requests"]}, {counts["failed"]} failed, mean'
-                f' {counts["mean_s"]:.3f} s\n{ways}')
+        times = '' if counts['mean_s'] is None else (
+            f'; {counts["delivered"]} by agents, in {counts["mean_s"]:.3f} s'
+            ' each')
+        return (f'{counts["requests"]}, {counts["failed"]} failed{times}\n'
+                f'{ways}')
 
 
 class Saved(columns.FormattableColumn):
@@ -65,9 +69,10 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
     repository could not add, and a site that has no plan.
     """
 
+    examples = ('edge-1',)
     arguments = (
         cli.Argument('--days', type=int, metavar='<n>', default=_DAYS,
-                     help='Count the requests of so many days (default:'
+                     help='Count the requests of this many days (default:'
                           ' %(default)s)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -89,10 +94,16 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
 
 
 def _count(ways: list[dict[str, typing.Any]]) -> dict[str, typing.Any]:
-    """Sum the ways of requests."""
-    requests = sum(way['requests'] for way in ways)
-    total = sum(way['requests'] * (way['mean_s'] or 0.0) for way in ways)
-    return {'requests': requests,
+    """Sum the ways of requests.
+
+    The mean is of what agents delivered. The seconds of other ways are those
+    of Nova's whole build of a server, or of a download of Glance.
+    """
+    agents = [way for way in ways if way['way'] not in _WITHOUT_AGENTS]
+    delivered = sum(way['requests'] for way in agents)
+    total = sum(way['requests'] * (way['mean_s'] or 0.0) for way in agents)
+    return {'requests': sum(way['requests'] for way in ways),
             'failed': sum(way['failed'] for way in ways),
-            'mean_s': total / requests if requests else None,
+            'delivered': delivered,
+            'mean_s': total / delivered if delivered else None,
             'ways': {way['way']: way['requests'] for way in ways}}

@@ -54,6 +54,7 @@ def _deadline(text):
 class ListHydrations(commands.Lister):
     """List servers that run from images which are still arriving"""
 
+    examples = ('--state arriving',)
     wide = frozenset({'Image', 'Mode', 'Paused'})
 
     arguments = (
@@ -112,6 +113,8 @@ class _HydrationCommand(commands.ServerCommand, commands.ShowOne):
 class ShowHydration(_HydrationCommand):
     """Show how far the image is that a server runs from"""
 
+    examples = ('web-1 --wait',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return self.shown(self.server_id(parsed_args.server), parsed_args)
 
@@ -128,17 +131,18 @@ class _HydrationChange(_HydrationCommand):
 
 
 class SetHydration(_HydrationChange):
-    """Set when the image is to be whole that a server runs from
+    """Set the deadline for the hydration of a server's image
 
     Servers of one image on one host share it.
     """
 
+    examples = ('web-1 --deadline 1h --rate 20MBps', 'web-1 --paused')
     arguments = (
         cli.Argument('--deadline', metavar='<seconds>', type=_deadline,
-                     help='Have it whole within so long from now, such as 600'
-                          ' or 10m'),
+                     help='Fetch the whole image within this time from now,'
+                          ' such as 600 or 10m'),
         cli.Argument('--rate', metavar='<rate>', type=cli.rate(),
-                     help='Fetch at most so much besides what guests read,'
+                     help='Limit what is fetched besides what guests read,'
                           ' such as 2MBps (a bare number: bytes per second)'),
         cli.pair('paused', 'unpaused',
                  ('Fetch only what guests read',
@@ -152,6 +156,7 @@ class SetHydration(_HydrationChange):
 class UnsetHydration(_HydrationChange):
     """Remove the deadline or the limit of the rate of a hydration"""
 
+    examples = ('web-1 --deadline',)
     arguments = commands.unset(*_SETTINGS)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:

@@ -46,6 +46,7 @@ _SHOWN: list[formats.Column] = [
     ('Stored', 'bytes_stored', cells.Size),
     ('Seconds', 'seconds', cells.Rounded),
     ('Pause ms', 'pause_ms', cells.Rounded),
+    ('Frozen ms', 'frozen_ms', cells.Rounded),
     ('Quiesced', 'is_quiesced', None), ('Disks', 'disks', formats.Disks),
     ('Task', 'task', formats.Task), ('Error', 'error', None),
     ('Created At', 'created_at', cells.Time),
@@ -84,13 +85,14 @@ def wait_for_task(client: proxy.Proxy, task: typing.Any, label: str,
     return task
 
 
-def export(client: proxy.Proxy, version_id: str, name: str | None = None,
-           timeout: float = TIMEOUT) -> str:
-    """Return the ID of the image of a version; export it if needed."""
-    task = client.export_server_version(
-        version_id, **({'name': name} if name else {}))
+def export(client: proxy.Proxy, version_id: str, **options: str) -> str:
+    """Return the ID of the image of a version's disk; export it if needed.
+
+    :param options: as of ``export_server_version``
+    """
+    task = client.export_server_version(version_id, **options)
     return wait_for_task(client, task, 'Exporting',
-                         timeout).result['image_id']
+                         TIMEOUT).result['image_id']
 
 
 def _draw(bar, task):
@@ -106,8 +108,10 @@ class VersionCommand(commands.Command):
 
 
 class CreateVersion(commands.ServerCommand, commands.ShowOne):
-    """Save the disks of a server as a new version"""
+    """Save the disks and volumes of a server as a new version"""
 
+    examples = ('web-1 --name before-upgrade --wait',
+                'web-1 --exclude-volume scratch-1')
     arguments = (
         cli.Argument('--name', metavar='<name>', help='Name of the version'),
         cli.Argument('--description', metavar='<text>',
@@ -119,6 +123,10 @@ class CreateVersion(commands.ServerCommand, commands.ShowOne):
         cli.Argument('--rate', type=cli.rate(), metavar='<rate>',
                      help='Limit how fast the disks are read, such as 50MBps'
                           ' (a bare number: bytes per second)'),
+        cli.Argument('--exclude-volume', metavar='<volume>',
+                     action='append', default=[],
+                     help='Leave out this volume (name or ID; may be'
+                          ' repeated)'),
         _PROTECTED,
         *WAIT)
 
@@ -127,6 +135,9 @@ class CreateVersion(commands.ServerCommand, commands.ShowOne):
                                 'rate')
         if parsed_args.protected:
             values['is_protected'] = True
+        if parsed_args.exclude_volume:
+            values['exclude_volumes'] = [
+                self.volume_id(name) for name in parsed_args.exclude_volume]
         version = self.client.create_server_version(
             server_id=self.server_id(parsed_args.server), **values)
         if parsed_args.wait:
@@ -146,6 +157,7 @@ class CreateVersion(commands.ServerCommand, commands.ShowOne):
 class ListVersions(commands.Lister):
     """List versions, latest first"""
 
+    examples = ('--server web-1',)
     wide = frozenset({
         'Server', 'Trigger', 'Size', 'Changed', 'Stored', 'Pause ms'})
 
@@ -173,6 +185,8 @@ class ListVersions(commands.Lister):
 class ShowVersion(VersionCommand, commands.ShowOne):
     """Show a version"""
 
+    examples = ('before-upgrade',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(
             _SHOWN, self.client.get_server_version(parsed_args.version))
@@ -181,6 +195,7 @@ class ShowVersion(VersionCommand, commands.ShowOne):
 class SetVersion(VersionCommand):
     """Change the name, description or protection of a version"""
 
+    examples = ('before-upgrade --protected',)
     arguments = (
         cli.Argument('--name', metavar='<name>', help='New name'),
         cli.Argument('--description', metavar='<text>',
@@ -196,6 +211,7 @@ class SetVersion(VersionCommand):
 class DeleteVersion(commands.Command):
     """Delete versions; other versions are not affected"""
 
+    examples = ('before-upgrade --wait',)
     arguments = (
         cli.Argument('versions', metavar='<version>', nargs='+',
                      help='ID of the version'),
@@ -218,6 +234,9 @@ class DeleteVersion(commands.Command):
 class RestoreVersion(VersionCommand, commands.ShowOne):
     """Restore a stopped server to a version"""
 
+    examples = (
+        'before-upgrade --dry-run',
+        'before-upgrade --discard-current --wait')
     arguments = (
         cli.Argument('--dry-run', action='store_true',
                      help='Only report how many bytes would be written'),
@@ -272,14 +291,19 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
 
 
 class ExportVersion(VersionCommand, commands.ShowOne):
-    """Export a version as an image; done once for each version"""
+    """Export a disk of a version as an image; done once for the first"""
 
+    examples = ('before-upgrade --name web-1-image --wait',
+                'before-upgrade --device vdb --name data --wait')
     arguments = (
         cli.Argument('--name', metavar='<name>', help='Name of the image'),
+        cli.Argument('--device', metavar='<device>',
+                     help='Device of the disk or volume to export, such as vdb'
+                          ' (default: the first)'),
         *WAIT)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        options = {'name': parsed_args.name} if parsed_args.name else {}
+        options = commands.given(parsed_args, 'name', 'device')
         task = self.client.export_server_version(parsed_args.version,
                                                  **options)
         if parsed_args.wait:
@@ -291,6 +315,7 @@ class ExportVersion(VersionCommand, commands.ShowOne):
 class DiffVersions(commands.ShowOne):
     """Show how much two versions differ"""
 
+    examples = ('before-upgrade after-upgrade',)
     arguments = (
         cli.Argument('old', metavar='<old>', help='ID of a version'),
         cli.Argument('new', metavar='<new>', help='ID of another version'),
@@ -309,6 +334,7 @@ class DiffVersions(commands.ShowOne):
 class ListTasks(commands.Lister):
     """List tasks on versions, latest first"""
 
+    examples = ('--state running',)
     wide = frozenset({'Version', 'Server', 'Host', 'Error', 'Created At'})
 
     arguments = (
@@ -333,6 +359,8 @@ class TaskCommand(commands.Command):
 class ShowTask(TaskCommand, commands.ShowOne):
     """Show the progress or the result of a task"""
 
+    examples = ('5c1d',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(
             _TASK, self.client.get_version_task(parsed_args.task))
@@ -341,6 +369,8 @@ class ShowTask(TaskCommand, commands.ShowOne):
 class CancelTask(TaskCommand):
     """Cancel a task"""
 
+    examples = ('5c1d',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.client.cancel_version_task(parsed_args.task)
 
@@ -348,6 +378,7 @@ class CancelTask(TaskCommand):
 class Verify(commands.ShowOne):
     """Read a project's whole version store and list damaged versions"""
 
+    examples = ('--wait',)
     arguments = (
         cli.Argument('--project', metavar='<project>',
                      help='Project (name or ID; default: your own)'),

@@ -31,8 +31,8 @@ _SHOWN: list[formats.Column] = [
     *_LISTED, ('Alpha', 'alpha', None), ('Project', 'project_id', None),
     ('Created At', 'created_at', cells.Time),
     ('Updated At', 'updated_at', cells.Time)]
-_KEPT = {'last': 'so many of the latest versions', **{
-    name: f'the last version of so many {name} periods'
+_KEPT = {'last': 'this many of the latest versions', **{
+    name: f'the last version of this many {name} periods'
     for name in ('hourly', 'daily', 'weekly', 'monthly')}}
 
 
@@ -72,6 +72,7 @@ class CreatePolicy(commands.ShowOne):
     It replaces the policy that there is.
     """
 
+    examples = ('--server web-1 --every 1d --keep-daily 7 --keep-weekly 4',)
     arguments = (
         _SUBJECT,
         cli.Argument('--every', type=cli.duration, metavar='<duration>',
@@ -120,12 +121,16 @@ class ListPolicies(commands.Lister):
 class ShowPolicy(PolicyCommand, commands.ShowOne):
     """Show a version policy"""
 
+    examples = ('--server web-1',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_SHOWN, self.find(parsed_args))
 
 
 class DeletePolicy(PolicyCommand):
     """Delete a version policy; versions are kept"""
+
+    examples = ('--server web-1',)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.client.unset_version_policy(self.find(parsed_args).id)

@@ -15,14 +15,12 @@ import argparse
 import bisect
 import typing
 
-from oslo_utils import uuidutils
-
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc.volume import write_back
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
-from diffcache_openstack.ssdcache import server
 
 # A bare number is bytes here, as in all commands of OpenStack.
 _BLOCKS = cli.blocks(bare=1)
@@ -62,20 +60,11 @@ class _VolumeCommand(commands.Command):
         cli.Argument('volume', metavar='<volume>',
                      help='Volume (name or ID)'),)
 
-    def volume_id(self, name: str) -> str:
-        """Return the ID of a volume by its name or ID.
-
-        :raises NotFoundException: there is none by that name
-        """
-        if uuidutils.is_uuid_like(name):
-            return name
-        return self.connection.block_storage.find_volume(
-            name, ignore_missing=False).id
-
 
 class ListVolumes(commands.Lister):
     """List volumes in SSD caches of the hosts of their servers"""
 
+    examples = ('--mode write-back',)
     wide = frozenset({'Server', 'Mode', 'Cached'})
 
     arguments = (
@@ -84,7 +73,7 @@ class ListVolumes(commands.Lister):
         cli.Argument('--host', metavar='<host>',
                      help='List only volumes in the SSD cache of this host'
                           ' (operators only)'),
-        cli.Argument('--mode', choices=server.MODES,
+        cli.Argument('--mode', choices=choices.MODES,
                      help='List only volumes in this mode'),
         *commands.PAGING)
 
@@ -103,6 +92,8 @@ class ListVolumes(commands.Lister):
 class ShowVolume(_VolumeCommand, commands.ShowOne):
     """Show a volume in the SSD cache of its server's host"""
 
+    examples = ('database',)
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_SHOWN, _with_ratio(
             self.client.get_volume_cache(
@@ -115,25 +106,26 @@ class SetVolume(_VolumeCommand):
     Settings stay on the host, also while the volume is detached.
     """
 
+    examples = ('database --min 2GiB --mode write-back',)
     arguments = (
         cli.Argument('--limit', metavar='<size>', type=_BLOCKS,
-                     help='Cache exactly so much of the volume, whatever is'
+                     help='Fixed cache size of the volume, whatever is'
                           ' requested, such as 2GiB'),
         cli.Argument('--min', metavar='<size>', type=_BLOCKS,
-                     help='Cache at least so much of it'),
+                     help='Minimum cache size of the volume'),
         cli.Argument('--max', metavar='<size>', type=_BLOCKS,
-                     help='Cache at most so much of it'),
+                     help='Maximum cache size of the volume'),
         cli.Argument('--weight', metavar='<number>', type=cli.positive(),
                      help='What its hits are worth beside those of others'),
         cli.Argument('--priority', metavar='<number>', type=cli.positive(),
                      help='With the policy "priority", the highest is first'),
-        cli.Argument('--mode', choices=server.MODES,
+        cli.Argument('--mode', choices=choices.MODES,
                      help='What the cache does with reads and writes.'
                           f' {write_back.MEANING}'),
         cli.Argument('--sla', metavar='<target>',
                      help='What it is to reach: hit=0.9 or latency=2ms'),
         cli.Argument('--admission', metavar='<number>', type=int,
-                     choices=range(1, server.MAX_ADMISSION + 1),
+                     choices=range(1, choices.MAX_ADMISSION + 1),
                      help='Cache a block at this reference to it: 2 writes'
                           ' less to the SSD, and keeps out what is read once'),
         cli.Argument('--accept-loss', action='store_true',
@@ -157,6 +149,7 @@ class SetVolume(_VolumeCommand):
 class UnsetVolume(_VolumeCommand):
     """Remove settings of a volume: it is cached as its type says"""
 
+    examples = ('database --min',)
     arguments = commands.unset(*_SETTINGS)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -168,6 +161,7 @@ class UnsetVolume(_VolumeCommand):
 class FlushVolume(_VolumeCommand):
     """Write back what only the SSD cache has of a volume"""
 
+    examples = ('database',)
     arguments = (
         cli.Argument('--invalidate', action='store_true',
                      help='Also forget what is cached of it, after the volume'
@@ -188,6 +182,7 @@ class ShowCurve(_VolumeCommand, commands.ShowOne):
     would have had. --graph draws all sizes.
     """
 
+    examples = ('database --graph curve.svg',)
     arguments = (
         commands.graph('the curve of all sizes'),)
 
@@ -214,9 +209,10 @@ class Explain(_VolumeCommand, commands.ShowOne):
     The reasons are those of the last decision of its host.
     """
 
+    examples = ('database --add 10GiB',)
     arguments = (
         cli.Argument('--add', metavar='<size>', type=cli.size(),
-                     help='Tell what so much more of an SSD for this volume'
+                     help='Estimate what this much more SSD for the volume'
                           ' would save, such as 100GiB'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -252,6 +248,8 @@ class ListHosts(commands.Lister):
 
 class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show the SSD cache of a host, and the last decisions about sizes"""
+
+    examples = ('edge-1-host-2',)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_HOST,
@@ -289,7 +287,6 @@ def _with_more(curve: dict[str, typing.Any], limit: int, blocks: int
 
 
 def _draw(curve: dict[str, typing.Any], volume: typing.Any, path: str) -> None:
-    # Imports matplotlib, which is slow.
-    from diffcache_openstack.client.osc.volume import curve_graphs
+    curve_graphs = commands.load_graphs('volume.curve_graphs')
     with commands.writing(path):
         curve_graphs.draw(curve, volume.id, volume.limit, path)

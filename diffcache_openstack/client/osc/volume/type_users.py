@@ -41,12 +41,13 @@ class Outcome:
 
 
 def follow(client: proxy.Proxy, volumes: collections.abc.Iterable[typing.Any],
-           specs: dict[str, str]) -> Outcome:
-    """Have volumes in use follow the QoS specs of their type.
+           specs: dict[str, dict[str, str]]) -> Outcome:
+    """Have volumes in use follow their types.
 
     Hosts that do not answer are called once, not for each of their volumes.
 
-    :param volumes: of the type, as Cinder lists them
+    :param volumes: of the types, as Cinder lists them
+    :param specs: what types say of the cache, by their names
     """
     hosts = {each.id: each.host for each in client.volume_caches()}
     silent: dict[str, str] = {}
@@ -60,7 +61,8 @@ def follow(client: proxy.Proxy, volumes: collections.abc.Iterable[typing.Any],
         host = hosts[volume.id]
         reason = silent.get(host)
         if reason is None:
-            reason, is_silent = _follow_one(client, volume.id, specs)
+            reason, is_silent = _follow_one(
+                client, volume.id, specs[volume.volume_type])
             if is_silent:
                 silent[host] = reason
         if reason:

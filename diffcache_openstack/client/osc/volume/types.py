@@ -16,6 +16,7 @@ They become QoS specs of the type, which Nova's driver reads on the host.
 
 import abc
 import argparse
+import collections.abc
 import sys
 import typing
 
@@ -23,16 +24,21 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.client.osc.volume import qos_specs
 from diffcache_openstack.client.osc.volume import type_users
 from diffcache_openstack.client.osc.volume import write_back
 from diffcache_openstack.common.commands import cli
-from diffcache_openstack.ssdcache import server
-from diffcache_openstack.ssdcache.sizing import base as sizing
+from diffcache_openstack.common import exceptions as our_exceptions
+from diffcache_openstack.objects import volume_specs
 
-KEY = 'diffcache:ssd_cache'
+KEY = volume_specs.PREFIX
 MODES = ('write-through', 'write-around', write_back.MODE, 'off')
+_SAID: list[formats.Column] = [
+    ('Key', 'key', None), ('Value', 'value', None), ('Source', 'source', None)]
 # Consumers whose specs reach hosts.
 _REACHES_HOSTS = ('front-end', 'both')
 
@@ -42,7 +48,7 @@ def _checked(parse: typing.Any) -> typing.Any:
     def keep(text: str) -> str:
         try:
             parse(text)
-        except sizing.SizingError as error:
+        except our_exceptions.InvalidInput as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return text
     return cli.measured(getattr(parse, 'measure', None), keep)
@@ -60,11 +66,10 @@ class _VolumeType(hooks.Hook):
                           f' {write_back.MEANING}'),
         cli.Argument('--ssd-cache-min', metavar='<size>',
                      type=_checked(cli.size()),
-                     help='Cache at least so much of each volume, such as'
-                          ' 2GiB'),
+                     help='Minimum cache size of each volume, such as 2GiB'),
         cli.Argument('--ssd-cache-max', metavar='<size>',
                      type=_checked(cli.size()),
-                     help='Cache at most so much of each volume'),
+                     help='Maximum cache size of each volume'),
         cli.Argument('--ssd-cache-weight', metavar='<number>',
                      type=_checked(cli.positive()),
                      help='What a hit of these volumes is worth beside those'
@@ -74,12 +79,12 @@ class _VolumeType(hooks.Hook):
                      help='On hosts with the policy "priority", cache the'
                           ' volumes with the highest number first'),
         cli.Argument('--ssd-cache-sla', metavar='<target>',
-                     type=_checked(sizing.parse_target),
+                     type=_checked(choices.parse_target),
                      help='What each volume is to reach: hit=0.9, the part of'
                           ' its references that hit, or latency=2ms, their'
                           ' mean'),
         cli.Argument('--ssd-cache-admission', metavar='<number>', type=int,
-                     choices=range(1, server.MAX_ADMISSION + 1),
+                     choices=range(1, choices.MAX_ADMISSION + 1),
                      help='Cache a block at this reference to it: 2 writes'
                           ' less to the SSD, and keeps out what is read once'))
 
@@ -94,11 +99,11 @@ class _VolumeType(hooks.Hook):
         failed = isinstance(result, int) and result != 0
         if failed or not wanted:
             return result
-        volume = self.cmd.app.client_manager.volume
+        storage = self.cmd.app.client_manager.sdk_connection.block_storage
         with commands.errors_in_words():
-            found = volume.find_type(self._name(parsed_args),
-                                     ignore_missing=False)
-            _write(volume, found, wanted)
+            found = storage.find_type(self._name(parsed_args),
+                                      ignore_missing=False)
+            _write(qos_specs.Client(storage), found, wanted)
             self._follow(found)
             write_back.explain(wanted.get(KEY))
         return result
@@ -143,6 +148,7 @@ class ApplyType(commands.Command):
     single volumes stay.
     """
 
+    examples = ('fast',)
     arguments = (
         cli.Argument('volume_type', metavar='<volume-type>',
                      help='Volume type (name or ID)'),)
@@ -152,9 +158,39 @@ class ApplyType(commands.Command):
 
         :raises CommandError: some volumes could not be changed
         """
-        manager = self.app.client_manager
-        apply(manager, manager.volume.find_type(parsed_args.volume_type,
-                                                ignore_missing=False))
+        apply(self.app.client_manager, self.connection.block_storage.find_type(
+            parsed_args.volume_type, ignore_missing=False))
+
+
+class CheckType(commands.Lister):
+    """Check what a volume type says of the SSD cache, and list it
+
+    The command fails if there is a key or a value that is not known, or if the
+    QoS specs and the extra specs of the type contradict each other.
+    """
+
+    examples = ('fast',)
+    arguments = ApplyType.arguments
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call Cinder.
+
+        :raises CommandError: what the type says cannot be used
+        """
+        storage = self.connection.block_storage
+        found = storage.find_type(parsed_args.volume_type,
+                                  ignore_missing=False)
+        specs = _specs_of(qos_specs.Client(storage), found.id)
+        _values(found, specs)
+        if specs is not None:
+            _check_consumer(found, specs, specs.specs)
+        return formats.table(_SAID, [
+            {'key': key, 'value': value, 'source': source}
+            for source, values in (
+                ('QoS specs', specs.specs if specs else {}),
+                ('extra specs', found.extra_specs or {}))
+            for key, value in sorted(values.items())
+            if volume_specs.is_ours(key)])
 
 
 def apply(manager: typing.Any, found: typing.Any) -> None:
@@ -162,21 +198,50 @@ def apply(manager: typing.Any, found: typing.Any) -> None:
 
     :raises CommandError: some could not be changed
     """
-    volume = manager.volume
-    specs = _specs_of(volume, found.id)
-    values, names = {}, {found.name}
-    if specs is not None:
-        names |= {each.name for each
-                  in volume.qos_spec_associations(specs.id)}
-        if specs.consumer in _REACHES_HOSTS:
-            values = {key: value for key, value in specs.specs.items()
-                      if key.split(':')[:2] == KEY.split(':')}
-    users = (each for each in volume.volumes(all_projects=True)
-             if each.volume_type in names)
+    storage = manager.sdk_connection.block_storage
+    qos = qos_specs.Client(storage)
+    specs = _specs_of(qos, found.id)
+    values = {found.name: _values(found, specs)}
+    for each in qos.users(specs.id) if specs else ():
+        if each.id != found.id:
+            other = storage.find_type(each.id, ignore_missing=False)
+            values[other.name] = _values(other, specs)
+    users = [each for each in storage.volumes(all_projects=True)
+             if each.volume_type in values]
     type_users.report(
-        found.name, type_users.follow(manager.diffcache, users,
-                                      values),
-        values.get(KEY, 'off') != 'off')
+        found.name, type_users.follow(manager.diffcache, users, values),
+        values[found.name].get(KEY, 'off') != 'off')
+
+
+def _values(found: typing.Any, specs: typing.Any) -> dict[str, str]:
+    """Return what a type says of the cache, from both kinds of specs.
+
+    :param specs: QoS specs of the type; None if it has none
+    :raises CommandError: it cannot be used
+    """
+    qos = specs.specs if specs and specs.consumer in _REACHES_HOSTS else {}
+    try:
+        values = volume_specs.merged(qos, found.extra_specs or {})
+        volume_specs.check(values)
+    except volume_specs.SpecsError as error:
+        raise exceptions.CommandError(
+            f'Volume type {found.name} cannot be used: {error}') from error
+    return values
+
+
+def _check_consumer(found: typing.Any, specs: typing.Any,
+                    keys: collections.abc.Iterable[str]) -> None:
+    """Check that keys of QoS specs reach hosts if there is one of ours.
+
+    :raises CommandError: they do not
+    """
+    if specs.consumer in _REACHES_HOSTS \
+            or not any(map(volume_specs.is_ours, keys)):
+        return
+    raise exceptions.CommandError(
+        f'Volume type {found.name} has the QoS specs {specs.name} with the'
+        f' consumer {specs.consumer}, which reach no host. Change it'
+        f' (openstack volume qos set), or associate others.')
 
 
 def _specs(parsed_args: argparse.Namespace) -> dict[str, str]:
@@ -189,49 +254,44 @@ def _specs(parsed_args: argparse.Namespace) -> dict[str, str]:
             if (value := getattr(parsed_args, option)) is not None}
 
 
-def _write(volume: typing.Any, found: typing.Any, wanted: dict[str, str]
+def _write(qos: qos_specs.Client, found: typing.Any, wanted: dict[str, str]
            ) -> None:
     """Change the QoS specs of a type, or create some.
 
     :raises CommandError: the type has specs that reach no host
     """
-    specs = _specs_of(volume, found.id)
+    specs = _specs_of(qos, found.id)
     if specs is None:
-        specs = volume.create_qos_spec(name=_free_name(volume, found),
-                                       consumer='front-end', **wanted)
-        volume.associate_qos_spec(specs.id, found.id)
+        specs = qos.create(_free_name(qos, found), 'front-end', wanted)
+        qos.associate(specs.id, found.id)
         return
-    if specs.consumer not in _REACHES_HOSTS:
-        raise exceptions.CommandError(
-            f'Volume type {found.name} has the QoS specs {specs.name} with the'
-            f' consumer {specs.consumer}, which reach no host. Change it'
-            f' (openstack volume qos set), or associate others.')
-    volume.update_qos_spec(specs.id, **wanted)
+    _check_consumer(found, specs, wanted)
+    qos.update(specs.id, wanted)
 
 
-def _free_name(volume: typing.Any, found: typing.Any) -> str:
+def _free_name(qos: qos_specs.Client, found: typing.Any) -> str:
     """Return a name for QoS specs of a type.
 
     Specs stay when a type is deleted: those that this has left are deleted, as
     names are unique.
     """
     name = f'ssd-cache-{found.name}'
-    for specs in volume.qos_specs():
+    for specs in qos.all():
         if specs.name == name:
-            if any(volume.qos_spec_associations(specs.id)):
+            if qos.users(specs.id):
                 # Of a type that was given another name since.
                 return f'{name}-{found.id}'
-            volume.delete_qos_spec(specs.id)
+            qos.delete(specs.id)
     return name
 
 
-def _specs_of(volume: typing.Any, type_id: str) -> typing.Any:
+def _specs_of(qos: qos_specs.Client, type_id: str) -> qos_specs.Specs | None:
     """Return the QoS specs of a type; None if it has none."""
-    for specs in volume.qos_specs():
+    for specs in qos.all():
         try:
-            associated = list(volume.qos_spec_associations(specs.id))
+            users = qos.users(specs.id)
         except sdk_exceptions.NotFoundException:
             continue  # They were deleted meanwhile.
-        if any(each.id == type_id for each in associated):
+        if any(each.id == type_id for each in users):
             return specs
     return None

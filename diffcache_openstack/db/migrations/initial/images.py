@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The catalogue: templates, patches, and the search for pairs."""
+"""The catalogue: images, patches, and the search for pairs."""
 
 from alembic import op
 import sqlalchemy as sa
@@ -19,17 +19,17 @@ from diffcache_openstack.db.migrations.initial import columns
 
 def create():
     """Create the tables, each after those that it refers to."""
-    _create_templates()
-    _create_template_members()
+    _create_images()
+    _create_image_members()
     _create_patches()
     _create_sketches()
     _create_sketch_keys()
     _create_patch_pairs()
 
 
-def _create_templates():
+def _create_images():
     op.create_table(
-        'templates',
+        'images',
         sa.Column('id', sa.String(128), primary_key=True),
         sa.Column('name', sa.String(255), nullable=False),
         sa.Column('content_id', sa.String(64), nullable=False),
@@ -48,19 +48,19 @@ def _create_templates():
         sa.Column('family', sa.String(128)),
         sa.Column('record', sa.Text),
         sa.Column('compressed_size', sa.BigInteger),
-        sa.Index('ix_templates_content_id', 'content_id'),
-        sa.Index('ix_templates_family', 'family'),
+        sa.Index('ix_images_content_id', 'content_id'),
+        sa.Index('ix_images_family', 'family'),
         **columns.OPTIONS)
 
 
-def _create_template_members():
+def _create_image_members():
     op.create_table(
-        'template_members',
-        sa.Column('template_id', sa.String(128),
-                  sa.ForeignKey('templates.id', ondelete='CASCADE'),
+        'image_members',
+        sa.Column('image_id', sa.String(128),
+                  sa.ForeignKey('images.id', ondelete='CASCADE'),
                   primary_key=True),
         sa.Column('member', sa.String(255), primary_key=True),
-        sa.Index('ix_template_members_member', 'member'),
+        sa.Index('ix_image_members_member', 'member'),
         **columns.OPTIONS)
 
 

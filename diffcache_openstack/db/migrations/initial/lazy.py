@@ -49,7 +49,7 @@ def _create_profiles():
         'profiles',
         sa.Column('id', sa.String(36), primary_key=True),
         sa.Column('image_id', sa.String(128),
-                  sa.ForeignKey('templates.id', ondelete='CASCADE'),
+                  sa.ForeignKey('images.id', ondelete='CASCADE'),
                   nullable=False),
         sa.Column('project_id', sa.String(128), nullable=False),
         sa.Column('label', sa.String(128), nullable=False),

@@ -32,7 +32,9 @@ def _create_versions():
         sa.Column('id', sa.String(36), primary_key=True),
         sa.Column('name', sa.String(255), nullable=False),
         sa.Column('description', sa.Text, nullable=False),
-        sa.Column('server_id', sa.String(64), nullable=False),
+        sa.Column('server_id', sa.String(64)),
+        sa.Column('volume_id', sa.String(64)),
+        sa.Column('volume_metadata', sa.Text, nullable=False),
         sa.Column('project_id', sa.String(255), nullable=False),
         sa.Column('user_id', sa.String(255)),
         sa.Column('request_id', sa.String(64)),
@@ -51,6 +53,7 @@ def _create_versions():
         sa.Column('bytes_stored', sa.BigInteger, nullable=False),
         sa.Column('seconds', sa.Double),
         sa.Column('pause_ms', sa.Double),
+        sa.Column('frozen_ms', sa.Double),
         sa.Column('quiesced', sa.Boolean, nullable=False),
         sa.Column('disks', sa.Text, nullable=False),
         sa.Column('error', sa.Text),
@@ -60,6 +63,7 @@ def _create_versions():
         sa.Index('ix_versions_parent_id', 'parent_id'),
         sa.Index('ix_versions_project_id', 'project_id'),
         sa.Index('ix_versions_server_id', 'server_id'),
+        sa.Index('ix_versions_volume_id', 'volume_id'),
         **columns.OPTIONS)
 
 

@@ -75,9 +75,9 @@ class ApiTest(test.BaseTestCase):
             raise self.skipException('no compute host has an agent')
         return hosts[0]
 
-    def some_template(self) -> dict[str, typing.Any]:
+    def some_image(self) -> dict[str, typing.Any]:
         """Return an image of the catalogue; skip if there is none."""
-        found = self.admin.fetch('templates', status='active')['templates']
+        found = self.admin.fetch('images', status='active')['images']
         if not found:
             raise self.skipException('the catalogue is empty')
         return found[0]

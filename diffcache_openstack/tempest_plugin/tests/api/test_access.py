@@ -20,7 +20,7 @@ from diffcache_openstack.tempest_plugin.services import diffcache_client
 from diffcache_openstack.tempest_plugin.tests.api import base
 
 LISTINGS = ('hosts', 'patches', 'plans', 'requests', 'sites')
-OPEN_LISTINGS = ('templates', 'precache-jobs')
+OPEN_LISTINGS = ('images', 'precache-jobs')
 CHANGES = (
     ('plans', {'plan': {'site': 'none'}}),
     ('what-if', {'what_if': {'site': 'none', 'changes': {}}}),
@@ -65,7 +65,7 @@ class TestAccess(base.ApiTest):
     @decorators.idempotent_id('2c9d4f60-5a3b-4a2e-9d0e-0b7f4c2a1e05')
     def test_what_does_not_exist(self):
         for path in ('cows', 'hosts/none', 'hosts/none/objects',
-                     'templates/none', 'templates/none/locations',
+                     'images/none', 'images/none/locations',
                      'patches/none', f'plans/{base.UNKNOWN}',
                      f'precache-jobs/{base.UNKNOWN}', 'sites/none/report',
                      'sites/none/forecast'):
@@ -84,10 +84,10 @@ class TestAccess(base.ApiTest):
     def test_versions(self):
         client = self.client_of(self.os_admin)
         client.microversion = '1.0'
-        answer = client.fetch('templates', limit=1)
+        answer = client.fetch('images', limit=1)
         self.assertEqual(
             'diffcache 1.0',
             answer.response[diffcache_client.VERSION_HEADER.lower()])
         client.microversion = '9.9'
         self.assertRaises(exceptions.NotAcceptable, client.fetch,
-                          'templates')
+                          'images')

@@ -49,16 +49,16 @@ class TestHoldings(base.ApiTest):
         host = self.compute_host()
         wanted = {
             each['id'] for each in self.admin.fetch(
-                f'hosts/{host["name"]}/objects', kind='templates')['objects']}
+                f'hosts/{host["name"]}/objects', kind='images')['objects']}
         found = self.admin.fetch(HOLDINGS, site=host['site'],
-                                 kind='templates', limit=1000)[HOLDINGS]
+                                 kind='images', limit=1000)[HOLDINGS]
         for each in found:
-            self.assertEqual((host['site'], 'templates'),
+            self.assertEqual((host['site'], 'images'),
                              (each['site'], each['kind']))
         self.assertLessEqual(wanted, {each['object_id'] for each in found
                                       if each['host'] == host['name']})
         self.assert_paged(HOLDINGS, HOLDINGS, site=host['site'],
-                          kind='templates')
+                          kind='images')
 
     @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b306')
     def test_patches_of_several_images(self):
@@ -70,8 +70,8 @@ class TestHoldings(base.ApiTest):
 
     @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b307')
     def test_lookups_of_all_hosts(self):
-        host, template = self.compute_host(), self.some_template()
-        path = f'templates/{template["id"]}/lookups'
+        host, image = self.compute_host(), self.some_image()
+        path = f'images/{image["id"]}/lookups'
         found = self.admin.fetch(path, site=host['site'], limit=100)
         [shown] = [each for each in found['lookups']
                    if each['host'] == host['name']]
@@ -80,4 +80,4 @@ class TestHoldings(base.ApiTest):
         for client in (self.member, self.reader, self.other):
             self.assertRaises(exceptions.Forbidden, client.fetch, path)
         self.assertRaises(exceptions.NotFound, self.admin.fetch,
-                          f'templates/{base.UNKNOWN}/lookups')
+                          f'images/{base.UNKNOWN}/lookups')

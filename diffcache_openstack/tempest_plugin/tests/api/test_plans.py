@@ -21,7 +21,7 @@ class TestPlans(base.ApiTest):
 
     def propose(self):
         """Create a proposal for a site with hosts and images."""
-        self.some_template()
+        self.some_image()
         site = self.compute_host()['site']
         plan = self.admin.send('plans', {'plan': {'site': site}},
                                status=202)['plan']

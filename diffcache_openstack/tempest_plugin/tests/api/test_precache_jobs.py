@@ -28,7 +28,7 @@ class TestPrecacheJobs(base.ApiTest):
     def create(self, **values):
         """Create a job for an image at a host; the test cancels it."""
         job = self.admin.send(PATH, {'precache_job': {
-            'images': [self.some_template()['id']],
+            'images': [self.some_image()['id']],
             'hosts': [self.compute_host()['name']], **values,
         }}, status=202)['precache_job']
         self.addCleanup(self.admin.send, f'{PATH}/{job["id"]}/cancel', {})

@@ -28,8 +28,8 @@ class TestProfiles(base.ApiTest):
 
     def public_image(self):
         """Return the ID of a public image; skip if there is none."""
-        found = self.admin.fetch('templates', status='active',
-                                 visibility='public')['templates']
+        found = self.admin.fetch('images', status='active',
+                                 visibility='public')['images']
         if not found:
             raise self.skipException('the catalogue has no public image')
         return found[0]['id']

@@ -30,32 +30,32 @@ class TestHosts(base.ApiTest):
         self.assert_paged('hosts', 'hosts')
 
 
-class TestTemplates(base.ApiTest):
+class TestImages(base.ApiTest):
 
     @decorators.idempotent_id('8f0e2f14-6c7a-4c55-8f0d-5d1b1f3a2e02')
     def test_list_show_locations(self):
-        template = self.some_template()
-        path = f'templates/{template["id"]}'
-        self.assertEqual(template['content_id'],
-                         self.admin.fetch(path)['template']['content_id'])
+        image = self.some_image()
+        path = f'images/{image["id"]}'
+        self.assertEqual(image['content_id'],
+                         self.admin.fetch(path)['image']['content_id'])
         places = self.admin.fetch(f'{path}/locations')['locations']
-        self.assertEqual(template['host_count'], len(places))
+        self.assertEqual(image['host_count'], len(places))
         self.assertRaises(exceptions.Forbidden, self.member.fetch,
                           f'{path}/locations')
-        self.assert_paged('templates', 'templates')
+        self.assert_paged('images', 'images')
 
     @decorators.idempotent_id('8f0e2f14-6c7a-4c55-8f0d-5d1b1f3a2e03')
     def test_projects_see_no_others_private_ones(self):
-        private = self.admin.fetch('templates',
-                                   visibility='private')['templates']
+        private = self.admin.fetch('images',
+                                   visibility='private')['images']
         own = self.os_primary.credentials.project_id
         hidden = {entry['id'] for entry in private if entry['owner'] != own}
         seen = {entry['id'] for entry in
-                self.member.fetch('templates')['templates']}
+                self.member.fetch('images')['images']}
         self.assertFalse(hidden & seen)
-        for template_id in sorted(hidden)[:1]:
+        for image_id in sorted(hidden)[:1]:
             self.assertRaises(exceptions.NotFound, self.member.fetch,
-                              f'templates/{template_id}')
+                              f'images/{image_id}')
 
     @decorators.idempotent_id('8f0e2f14-6c7a-4c55-8f0d-5d1b1f3a2e04')
     def test_patches(self):
@@ -68,15 +68,15 @@ class TestLookups(base.ApiTest):
 
     @decorators.idempotent_id('8f0e2f14-6c7a-4c55-8f0d-5d1b1f3a2e05')
     def test_cheapest_first(self):
-        host, template = self.compute_host(), self.some_template()
+        host, image = self.compute_host(), self.some_image()
         found = self.admin.fetch('lookups', host=host['name'],
-                                 template_id=template['id'])['lookup']
+                                 image_id=image['id'])['lookup']
         seconds = [way['seconds'] for way in found['ways']]
         self.assertTrue(seconds)
         self.assertEqual(sorted(seconds), seconds)
         self.assertRaises(
             exceptions.NotFound, self.admin.fetch, 'lookups',
-            host=host['name'], template_id='none')
+            host=host['name'], image_id='none')
         self.assertRaises(exceptions.BadRequest, self.admin.fetch, 'lookups')
 
 
@@ -87,7 +87,7 @@ class TestSites(base.ApiTest):
         site = self.compute_host()['site']
         report = self.admin.fetch(f'sites/{site}/report', days=1)['report']
         self.assertGreater(report['site']['hosts']['alive'], 0)
-        self.some_template()
+        self.some_image()
         forecast = self.admin.fetch(f'sites/{site}/forecast', limit=1)
         self.assertLessEqual(len(forecast['forecast']), 1)
         self.assert_paged('sites', 'sites')

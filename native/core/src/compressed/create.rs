@@ -1,4 +1,4 @@
-//! Making the compressed form of a template.
+//! Making the compressed form of an image.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -67,6 +67,9 @@ impl Decoder {
         let wrong = |what: String| {
             CompressedError::Format(format!("the frame of group {}: {what}", frame.group))
         };
+        if bytes.len() != frame.length {
+            return Err(wrong(format!("{} bytes of {}", bytes.len(), frame.length)));
+        }
         output.resize(frame.raw, 0);
         if frame.length == frame.raw {
             output.copy_from_slice(bytes);

@@ -1,7 +1,7 @@
-//! The compressed form of a template: its data leaves in zstd frames, for links on which bytes are dear.
+//! The compressed form of an image: its data leaves in zstd frames, for links on which bytes are dear.
 //!
 //! A frame holds the leaves of one group of [`GROUP_LEAVES`] that are not zero, so that any leaf is had by reading one frame, and a transfer that
-//! was cut off resumes at the next one. Which leaves are zero, how long each is and whether its bytes are right is what the template's manifest
+//! was cut off resumes at the next one. Which leaves are zero, how long each is and whether its bytes are right is what the image's manifest
 //! says; the form itself is trusted for nothing. A frame that would not get smaller holds the bytes as they are, so that the form is at most
 //! 4 bytes per group and a header of 96 bytes longer than the data.
 //!

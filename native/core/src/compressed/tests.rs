@@ -81,6 +81,23 @@ fn image(kinds: &[u8], last: usize) -> Vec<u8> {
     image
 }
 
+/// Regression, found by the fuzz target: a frame that is not compressed ended the process.
+#[test]
+fn bytes_of_another_length_are_no_frame() {
+    for kind in 0..3 {
+        let made = make(image(&[kind; 16], LEAF_LEN));
+        let index = made.index().unwrap();
+        let (frame, mut raw) = (&index.frames()[0], Vec::new());
+        for length in [0, frame.length - 1, frame.length + 1] {
+            let decoded = Decoder::new().decode(frame, &vec![7; length], &mut raw);
+            assert!(
+                matches!(decoded, Err(CompressedError::Format(_))),
+                "{length}"
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -206,14 +223,24 @@ fn a_form_in_a_file_is_verified() {
     let made = make(image(&[2, 1, 0, 2], 9));
     let form = made.directory.path().join("form");
     open(&form, &made.manifest).unwrap();
-    verify(&form, &made.manifest, &Task::default()).unwrap();
+    verify(
+        &FileSource::open(&form).unwrap(),
+        &made.manifest,
+        &Task::default(),
+    )
+    .unwrap();
     let other = make(image(&[2, 1, 0, 2], 8));
     assert!(open(&form, &other.manifest).is_err());
     let mut bytes = made.form.clone();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&form, bytes).unwrap();
     open(&form, &made.manifest).unwrap();
-    assert!(verify(&form, &made.manifest, &Task::default()).is_err());
+    assert!(verify(
+        &FileSource::open(&form).unwrap(),
+        &made.manifest,
+        &Task::default()
+    )
+    .is_err());
     fs::write(&form, b"").unwrap();
     assert!(open(&form, &made.manifest).is_err());
 }

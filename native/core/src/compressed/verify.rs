@@ -15,7 +15,7 @@ pub fn open(form: &Path, manifest: &Manifest) -> Result<Index, CompressedError> 
     index(&FileSource::open(form)?, manifest)
 }
 
-fn index(source: &FileSource, manifest: &Manifest) -> Result<Index, CompressedError> {
+fn index(source: &dyn ReadAt, manifest: &Manifest) -> Result<Index, CompressedError> {
     let length = Index::length(manifest).min(source.len());
     let mut bytes = vec![0; length as usize];
     source.read_exact_at(&mut bytes, 0)?;
@@ -27,9 +27,12 @@ fn index(source: &FileSource, manifest: &Manifest) -> Result<Index, CompressedEr
 ///
 /// # Errors
 /// `Format` if a frame is damaged, `Leaf` if it holds other bytes; `Source`, `Cancelled`.
-pub fn verify(form: &Path, manifest: &Manifest, task: &Task<'_>) -> Result<(), CompressedError> {
-    let source = FileSource::open(form)?;
-    let index = index(&source, manifest)?;
+pub fn verify(
+    source: &dyn ReadAt,
+    manifest: &Manifest,
+    task: &Task<'_>,
+) -> Result<(), CompressedError> {
+    let index = index(source, manifest)?;
     let meter = task.meter(source.len());
     let buffers = || (Decoder::new(), Vec::new(), Vec::with_capacity(GROUP_LEN));
     for_each_piece_with(

@@ -3,7 +3,7 @@
 use super::{Builder, LeafHash, Manifest, ManifestError};
 use crate::hash_tree::leaf_hash;
 use crate::leaf::{is_zero, leaf_count, leaf_len, LEAF_LEN, LEAF_SIZE};
-use crate::source::{data_after, data_pieces, ReadAt, SourceError};
+use crate::source::{data_after, data_pieces, Pieces, ReadAt, SourceError};
 use crate::task::{for_each_piece, Task};
 
 /// Leaves per piece of work: a power of two, so that pieces are subtrees.
@@ -56,12 +56,22 @@ impl Manifest {
             });
         }
         let meter = task.meter(self.size);
-        for_each_piece(task, self.leaf_count().div_ceil(PIECE_LEAVES), |piece| {
+        // Elsewhere both have zeroes.
+        let pieces = data_pieces(source, PIECE_LEAVES * LEAF_SIZE)?.union(self.data_pieces());
+        for_each_piece(task, pieces.count(), |i| {
+            let piece = pieces.number(i);
             self.verify_piece(source, piece)?;
             meter.add(piece_len(self.size, piece) as u64);
             Ok::<_, ManifestError>(())
         })?;
         Ok(())
+    }
+
+    /// Returns the pieces with leaves that are not zero.
+    fn data_pieces(&self) -> Pieces {
+        let piece_after = |at: u64| Some(self.next_data_leaf(at * PIECE_LEAVES)? / PIECE_LEAVES);
+        let numbers = std::iter::successors(piece_after(0), |piece| piece_after(piece + 1));
+        Pieces::of(numbers.map(|piece| piece..piece + 1))
     }
 
     fn verify_piece(&self, source: &dyn ReadAt, piece: u64) -> Result<(), ManifestError> {

@@ -22,8 +22,8 @@ pub use error::ManifestError;
 pub use crate::hash_tree::{leaf_hash, Hash};
 pub use crate::leaf::{is_zero, leaf_count, leaf_len, LEAF_LEN, LEAF_SIZE};
 
-/// Leaves merged by one piece of work: 256 MiB.
-const GROUP_LEAVES: u64 = 4096;
+/// Leaves merged by one piece of work: 4 GiB, the largest subtree of zeroes that is known.
+const GROUP_LEAVES: u64 = 65_536;
 /// 2^48 bytes: larger images are refused, and so are files that claim them.
 pub const MAX_SIZE: u64 = 1 << 48;
 

@@ -1,6 +1,7 @@
 //! Properties of manifests and of their files.
 
 use super::*;
+use crate::source::{ReadAt, SourceError};
 use proptest::prelude::*;
 
 fn sample(len: usize) -> Vec<u8> {
@@ -114,6 +115,58 @@ fn a_changed_image_is_told_by_its_leaf() {
         manifest.verify_source(&data, &task),
         Err(ManifestError::Size { .. })
     ));
+}
+
+/// An image of zeroes but for some bytes, which knows its holes.
+struct Sparse {
+    len: u64,
+    at: u64,
+    data: Vec<u8>,
+}
+
+impl ReadAt for Sparse {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let end = self.at + self.data.len() as u64;
+        for (at, byte) in (offset..).zip(buf) {
+            let is_data = (self.at..end).contains(&at);
+            *byte = if is_data {
+                self.data[(at - self.at) as usize]
+            } else {
+                0
+            };
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        let end = self.at + self.data.len() as u64;
+        let is_ahead = offset < end && !self.data.is_empty();
+        Ok(is_ahead.then_some((offset.max(self.at), end)))
+    }
+}
+
+#[test]
+fn holes_of_terabytes_are_neither_read_nor_hashed() {
+    let mut image = Sparse {
+        len: 6 << 40,
+        at: (5 << 40) + (1 << 30),
+        data: sample(40 * LEAF_LEN),
+    };
+    let task = Task::default();
+    let manifest = Manifest::from_source(&image, &task).unwrap();
+    assert_eq!(manifest.next_data_leaf(0), Some(image.at / LEAF_SIZE));
+    manifest.verify_source(&image, &task).unwrap();
+    let data = std::mem::take(&mut image.data);
+    let verified = manifest.verify_source(&image, &task);
+    assert!(matches!(verified, Err(ManifestError::Leaf { .. })));
+    image.data = data;
+    image.at += LEAF_SIZE;
+    let verified = manifest.verify_source(&image, &task);
+    assert!(matches!(verified, Err(ManifestError::Leaf { .. })));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::new_file::NewFile;
 use super::reader::{FrameCache, PatchFile};
 use super::verified::VerifiedBase;
 use super::PatchError;
-use crate::manifest::{leaf_len, Manifest};
+use crate::manifest::{leaf_len, Manifest, LEAF_SIZE};
 use crate::sink::LeafSink;
 use crate::source::{FileSource, ReadAt};
 use crate::task::{for_each_piece_with, Task};
@@ -171,7 +171,7 @@ pub fn target_manifest(
     PatchFile::open(patch)?.target_manifest(base, task)
 }
 
-/// Builds the target from base and patch, wherever they are stored, and passes to `sink` every leaf that is not zero, verified against `target`. Base and patch
+/// Builds the target from base and patch, wherever they are stored, and passes to `sink` every leaf that it wants and that is not zero, verified against `target`. Base and patch
 /// are read in large ranges, each byte about once, by all the task's threads.
 ///
 /// # Errors
@@ -201,32 +201,30 @@ pub fn apply_to_sink(
     };
     let cache = FrameCache::default();
     let pieces = target.leaf_count().div_ceil(PIECE_LEAVES);
+    let wrong = |leaf| PatchError::Leaf {
+        leaf,
+        target: target.content_id_hex(),
+    };
     let written = for_each_piece_with(task, pieces, Vec::new, |buf, piece| {
         let mut written = 0;
-        let (first, len) = (piece * PIECE_LEAVES, build.len(piece, PIECE_LEAVES));
-        if build.read(first, len, buf, &cache)? {
-            for (leaf, data) in leaves_of(first, buf) {
-                if !target.verify_leaf(leaf, data) {
-                    return Err(PatchError::Leaf {
-                        leaf,
-                        target: target.content_id_hex(),
-                    });
+        let end = ((piece + 1) * PIECE_LEAVES).min(target.leaf_count());
+        for (first, end) in wanted(sink, piece * PIECE_LEAVES, end) {
+            let len = ((end * LEAF_SIZE).min(target.size()) - first * LEAF_SIZE) as usize;
+            if build.read(first, len, buf, &cache)? {
+                for (leaf, data) in leaves_of(first, buf) {
+                    if !target.verify_leaf(leaf, data) {
+                        return Err(wrong(leaf));
+                    }
+                    if !target.is_zero_leaf(leaf) {
+                        sink.put(leaf, data)?;
+                        written += data.len() as u64;
+                    }
                 }
-                if !target.is_zero_leaf(leaf) {
-                    sink.put(leaf, data)?;
-                    written += data.len() as u64;
-                }
+            } else if target.next_data_leaf(first).is_some_and(|leaf| leaf < end) {
+                return Err(wrong(first));
             }
-        } else if target
-            .next_data_leaf(piece * PIECE_LEAVES)
-            .is_some_and(|leaf| leaf < (piece + 1) * PIECE_LEAVES)
-        {
-            return Err(PatchError::Leaf {
-                leaf: piece * PIECE_LEAVES,
-                target: target.content_id_hex(),
-            });
+            build.meter.add(len as u64);
         }
-        build.meter.add(len as u64);
         Ok(written)
     })?;
     Ok(ApplyStats {
@@ -238,6 +236,18 @@ pub fn apply_to_sink(
     })
 }
 
+/// Lists the runs of leaves within `start..end` that a sink wants.
+fn wanted(sink: &dyn LeafSink, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for leaf in (start..end).filter(|leaf| sink.wants(*leaf)) {
+        match runs.last_mut() {
+            Some(run) if run.1 == leaf => run.1 += 1,
+            _ => runs.push((leaf, leaf + 1)),
+        }
+    }
+    runs
+}
+
 /// Returns the bytes of leaf `leaf` of the patch's target.
 pub(super) fn target_leaf_len<P: ReadAt>(patch: &PatchFile<P>, leaf: u64) -> usize {
     leaf_len(patch.header().target_size, leaf)
@@ -245,7 +255,6 @@ pub(super) fn target_leaf_len<P: ReadAt>(patch: &PatchFile<P>, leaf: u64) -> usi
 
 #[cfg(test)]
 mod tests {
-    use crate::manifest::LEAF_SIZE;
     use std::fs::File;
     use std::io::Seek;
     use std::path::PathBuf;

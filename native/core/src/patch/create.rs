@@ -26,7 +26,6 @@ use super::options::CreateOptions;
 use super::repeats::find_repeats;
 use super::runs::{Run, Src, BLOCK};
 use super::writer::PatchWriter;
-use crate::fs::{survey, Survey};
 use crate::manifest::Manifest;
 use crate::source::ReadAt;
 use diffcache_base::output::Output;
@@ -108,7 +107,7 @@ pub fn create_in(
     let mut coded = compress_all(&images, &literals, &parts, &effort, &mut file)?;
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
-    header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
+    header.stale_blocks = stale_blocks(options.free, &literals.runs);
     file.write_meta(&mut header, &literals.runs, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
@@ -163,16 +162,19 @@ fn count_blocks(header: &mut Header, runs: &[Run]) {
 }
 
 /// Counts the inserted blocks that are wholly within what the target's filesystems mark free.
-fn stale_blocks(survey: &Survey, runs: &[Run]) -> u64 {
-    if !survey.is_known() {
+fn stale_blocks(free: Option<&[(u64, u64)]>, runs: &[Run]) -> u64 {
+    let Some(free) = free else {
         return STALE_UNKNOWN;
-    }
+    };
     let inserted = runs.iter().filter(|run| matches!(run.src, Src::Literal(_)));
-    let stale = inserted.flat_map(|run| {
+    let stale = inserted.map(|run| {
         let (start, end) = (u64::from(run.start) * BLOCK, u64::from(run.end()) * BLOCK);
-        survey.free_within(start, end)
+        let first = free.partition_point(|(_, to)| *to <= start);
+        let inside = free[first..].iter().take_while(|(from, _)| *from < end);
+        let blocks = inside.map(|(from, to)| {
+            ((*to).min(end) / BLOCK).saturating_sub((*from).max(start).div_ceil(BLOCK))
+        });
+        blocks.sum::<u64>()
     });
-    stale
-        .map(|(from, to)| (to / BLOCK).saturating_sub(from.div_ceil(BLOCK)))
-        .sum()
+    stale.sum()
 }

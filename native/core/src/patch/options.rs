@@ -13,6 +13,8 @@ pub struct CreateOptions<'a> {
     pub level: i32,
     /// Whether literals may be coded as near copies; without, every reader of the format's first version reads the patch.
     pub near: bool,
+    /// Start and end in bytes, in order, of what the target's filesystems mark free; none where that is not known.
+    pub free: Option<&'a [(u64, u64)]>,
     /// How the job runs.
     pub task: Task<'a>,
 }
@@ -22,6 +24,7 @@ impl Default for CreateOptions<'_> {
         CreateOptions {
             level: 3,
             near: true,
+            free: None,
             task: Task::default(),
         }
     }

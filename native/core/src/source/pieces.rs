@@ -13,6 +13,13 @@ pub struct Pieces {
 }
 
 impl Pieces {
+    /// Collects the pieces of ranges of piece numbers, in the order of their starts.
+    pub fn of(ranges: impl Iterator<Item = Range<u64>>) -> Pieces {
+        let mut pieces = Pieces::default();
+        ranges.for_each(|range| pieces.push(range));
+        pieces
+    }
+
     /// Returns the number of pieces.
     pub fn count(&self) -> u64 {
         self.ranges
@@ -43,12 +50,10 @@ impl Pieces {
             .map(|(range, _)| range)
             .collect();
         ranges.sort_unstable_by_key(|range| range.start);
-        let mut union = Pieces {
+        Pieces {
             data_len,
-            ..Pieces::default()
-        };
-        ranges.into_iter().for_each(|range| union.push(range));
-        union
+            ..Pieces::of(ranges.into_iter())
+        }
     }
 
     /// Adds a range that starts at or after the start of the last one.

@@ -26,7 +26,7 @@ const MOST_LOOKS: usize = 4;
 /// Return the hosts that are homes of an image's chunks, by rank.
 pub fn rank(homes: &config::Homes, content_id: [u8; 32]) -> Vec<&HomeHost> {
     let key = ObjectKey {
-        kind: Kind::Templates,
+        kind: Kind::Images,
         id: content_id,
     };
     let names = homes.hosts.iter().map(|host| host.name.as_str());

@@ -151,10 +151,10 @@ impl Peers {
         Ok(Box::new(PeerSource {
             name: url.to_owned(),
             role,
-            template: Object {
+            image: Object {
                 exchange: extras.exchange,
                 requester: extras.requester,
-                ..object(Kind::Templates)?
+                ..object(Kind::Images)?
             },
             form,
         }))
@@ -208,11 +208,11 @@ fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
     SiteKey::new(name, &secret).map_err(|error| unusable(&error.to_string()))
 }
 
-/// A template at a data plane.
+/// An image at a data plane.
 struct PeerSource {
     name: String,
     role: Role,
-    template: Object,
+    image: Object,
     form: Option<Form>,
 }
 
@@ -226,7 +226,7 @@ impl Source for PeerSource {
     }
 
     fn is_alive(&self) -> bool {
-        self.template.is_alive()
+        self.image.is_alive()
     }
 
     fn fetch(
@@ -263,7 +263,7 @@ impl Source for PeerSource {
 }
 
 impl PeerSource {
-    /// Read a range of the template before `end`.
+    /// Read a range of the image before `end`.
     ///
     /// A home that is silent while it fetches the range is asked again as long as it can be connected to: it joins the fetch that is on its way.
     fn read_patiently(
@@ -273,7 +273,7 @@ impl PeerSource {
         arrived: Arrived<'_>,
     ) -> Result<Vec<u8>, SourceError> {
         loop {
-            match self.template.receive(range, end, arrived) {
+            match self.image.receive(range, end, arrived) {
                 Err(SourceError::Silent(_)) if self.role == Role::Home && Instant::now() < end => {}
                 found => return found.map(|(bytes, _)| bytes),
             }
@@ -295,7 +295,7 @@ enum Known {
 
 type Chunks = Arc<Vec<(u64, Vec<u8>)>>;
 
-/// The compressed form of a template at a data plane.
+/// The compressed form of an image at a data plane.
 struct Form {
     object: Object,
     manifest: Arc<Manifest>,

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_core::fs::{ArrivingFiles, FilePiece};
 use diffcache_core::source::{ReadAt, SourceError};
+use diffcache_filesystems::{ArrivingFiles, FilePiece};
 use diffcache_prefetch::{Chunk, FileExtent, Files};
 
 use crate::image::leaves::Leaves;

@@ -14,6 +14,7 @@ use diffcache_base::locks::Unpoisoned;
 use serde_json::{json, Value};
 
 use crate::error::DaemonError;
+use crate::prefetch::profile::FORMAT;
 use crate::processes::mapping::{self, Mapping};
 use crate::sizes::CHUNK;
 
@@ -262,7 +263,7 @@ impl Learned {
     /// Return what was learned as JSON that a profile is loaded from.
     pub fn describe(&self) -> Value {
         let rows: Vec<_> = self.rows().collect();
-        json!({"chunk": CHUNK, "instances": self.instances(), "profile": rows})
+        json!({"format": FORMAT, "chunk": CHUNK, "instances": self.instances(), "profile": rows})
     }
 
     fn word(&self, at: u64) -> &AtomicU64 {

@@ -16,6 +16,8 @@ use serde_json::Number;
 
 use crate::sizes::CHUNK;
 
+/// The format of profiles.
+pub const FORMAT: u64 = 1;
 /// Bytes of a profile's file at most.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Instances of a chunk at most.
@@ -39,13 +41,13 @@ pub enum ProfileFileError {
     TooLong,
     /// The file is not JSON, or an entry of it cannot be used.
     #[error(
-        "{0}; expected an object with a list of [chunk, count, mean_us] as \"profile\", and the bytes of its chunks as \"chunk\""
+        "{0}; expected an object with {FORMAT} as \"format\", the bytes of its chunks as \"chunk\", and a list of [chunk, count, mean_us] as \"profile\""
     )]
     Content(#[from] serde_json::Error),
     /// Rows that make no profile.
     #[error("{0}")]
     Rows(#[from] ProfileError),
-    /// The object has no profile, or does not say of which chunks.
+    /// The object has no profile, or does not say of which format and chunks.
     #[error("the object has no \"{0}\": name the output of diffcache lazy replay")]
     Absent(&'static str),
 }
@@ -57,16 +59,35 @@ type Row = (Chunk, u64, f64);
 /// # Errors
 /// As `ProfileFileError`; the entry is named.
 pub fn load(path: &Path, chunks: u64) -> Result<Profile, ProfileFileError> {
+    parse(&read(path)?, chunks)
+}
+
+/// Read a file that may be a profile.
+///
+/// # Errors
+/// `Read`, `TooLong`.
+pub fn read(path: &Path) -> Result<Vec<u8>, ProfileFileError> {
     let mut text = Vec::new();
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(ProfileFileError::TooLong);
+    match text.len() as u64 > MAX_FILE_BYTES {
+        true => Err(ProfileFileError::TooLong),
+        false => Ok(text),
     }
-    let mut json = serde_json::Deserializer::from_slice(&text);
+}
+
+/// Parse the profile of an image of so many chunks.
+///
+/// # Errors
+/// As `ProfileFileError`; the entry is named.
+pub fn parse(text: &[u8], chunks: u64) -> Result<Profile, ProfileFileError> {
+    let mut json = serde_json::Deserializer::from_slice(text);
     let found = json.deserialize_map(Document { chunks })?;
     json.end()?;
+    if !found.has_format {
+        return Err(ProfileFileError::Absent("format"));
+    }
     let rows = found.rows.ok_or(ProfileFileError::Absent("profile"))?;
     match found.has_chunk {
         true => Ok(Profile::from_rows(rows)?),
@@ -77,6 +98,7 @@ pub fn load(path: &Path, chunks: u64) -> Result<Profile, ProfileFileError> {
 /// What an object has.
 #[derive(Default)]
 struct Found {
+    has_format: bool,
     rows: Option<Vec<Row>>,
     has_chunk: bool,
 }
@@ -97,6 +119,15 @@ impl<'de> Visitor<'de> for Document {
         let mut found = Found::default();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
+                "format" => {
+                    let format: Number = map.next_value()?;
+                    if format.as_u64() != Some(FORMAT) {
+                        return Err(A::Error::custom(format!(
+                            "it has format {format}, and this program reads format {FORMAT} alone"
+                        )));
+                    }
+                    found.has_format = true;
+                }
                 "profile" => {
                     let rows = Rows {
                         chunks: self.chunks,
@@ -272,21 +303,20 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Vec<Row>, String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let profile = load(file.path(), 10).map_err(|error| error.to_string())?;
+        let profile = super::parse(text.as_bytes(), 10).map_err(|error| error.to_string())?;
         Ok(profile.rows().collect())
     }
 
     fn parse_rows(rows: &str) -> Result<Vec<Row>, String> {
-        parse(&format!(r#"{{"chunk":262144,"profile":{rows}}}"#))
+        parse(&format!(
+            r#"{{"format":1,"chunk":262144,"profile":{rows}}}"#
+        ))
     }
 
     #[test]
     fn an_object_with_rows_and_the_bytes_of_a_chunk_is_a_profile() {
         let rows = vec![(3, 2, 1.5), (9, 1, 0.0)];
-        let object =
-            r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]],"chunk":262144}"#;
+        let object = r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]],"chunk":262144,"format":1}"#;
         assert_eq!(Ok(rows.clone()), parse(object));
         assert_eq!(Ok(rows), parse_rows("[[9,1,0],[3,2,1.5]]"));
         assert_eq!(Ok(vec![]), parse_rows("[]"));
@@ -295,10 +325,21 @@ mod tests {
     /// Regression: rows of other chunks were used as if they were of these.
     #[test]
     fn a_profile_that_does_not_say_of_which_chunks_it_is_is_refused() {
-        for text in ["[[3,2,1.5]]", r#"{"profile":[[3,2,1.5]]}"#] {
+        for text in ["[[3,2,1.5]]", r#"{"format":1,"profile":[[3,2,1.5]]}"#] {
             let found = parse(text).unwrap_err();
             assert!(found.contains("\"chunk\""), "{text}: {found}");
         }
+    }
+
+    #[test]
+    fn a_profile_of_another_format_is_refused_by_its_number() {
+        for format in ["2", "0", "1.5", "-1"] {
+            let text = format!(r#"{{"format":{format},"profile":7}}"#);
+            let found = parse(&text).unwrap_err();
+            assert!(found.contains(&format!("has format {format},")), "{found}");
+        }
+        let found = parse(r#"{"chunk":262144,"profile":[]}"#).unwrap_err();
+        assert!(found.contains("no \"format\""), "{found}");
     }
 
     #[test]
@@ -327,7 +368,7 @@ mod tests {
             (r#"{"profile":[[0,1,1],[1,"#, "entry 1: EOF"),
             ("", "EOF"),
             ("7", "invalid type"),
-            ("{}", "no \"profile\""),
+            (r#"{"format":1}"#, "no \"profile\""),
             (
                 r#"{"chunk":4096,"profile":[]}"#,
                 "its chunks have 4096 bytes",

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diffcache_base::output::{replace_durably, Output};
 use diffcache_prefetch::Threshold;
 use serde_json::json;
 
@@ -164,13 +165,8 @@ pub fn begin(state: &Path, target: &Path) -> Result<(), DaemonError> {
     options
         .open(&path)
         .map_err(DaemonError::at("open", &path))?;
-    if target.is_dir() {
-        let reason = io::Error::from_raw_os_error(libc::EISDIR);
-        return Err(DaemonError::at("record in", target)(reason));
-    }
-    let beside = beside(target);
-    create_beside(&beside).map_err(DaemonError::at("record in", target))?;
-    fs::remove_file(&beside).map_err(DaemonError::at("remove", &beside))
+    Output::create(target).map_err(DaemonError::at("record in", target))?;
+    Ok(())
 }
 
 /// Write the scenario of a run of an image of so many bytes in place of its file, if it has one, and remove the rows.
@@ -197,7 +193,12 @@ pub fn finish(config: &Config, size: u64, shared: &Shared) -> Result<(), DaemonE
         threshold: config.tuning.threshold,
         instances: &instances[..kept],
     };
-    write_durably(target, &scenario).map_err(DaemonError::at("record in", target))?;
+    let written = replace_durably(target, |file| {
+        let mut out = BufWriter::new(file);
+        write_scenario(&mut out, &scenario)?;
+        out.flush()
+    });
+    written.map_err(DaemonError::at("record in", target))?;
     fs::remove_file(&path).map_err(DaemonError::at("remove", &path))
 }
 
@@ -280,35 +281,6 @@ fn count_replayable(instances: &[Instance]) -> usize {
     // The first fits always: a row covers few chunks.
     let counted = instances.iter().enumerate().take_while(fits).count();
     counted.max(1)
-}
-
-/// Return the name under which a file is written before it is renamed.
-fn beside(target: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}", std::process::id()));
-    target.with_file_name(name)
-}
-
-fn create_beside(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
-}
-
-fn write_durably(target: &Path, scenario: &Scenario<'_>) -> io::Result<()> {
-    let path = beside(target);
-    let written = create_beside(&path).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write_scenario(&mut out, scenario)?;
-        out.into_inner()?.sync_all()?;
-        fs::rename(&path, target)
-    });
-    if let Err(error) = written {
-        // Best effort: the first error is the one to report.
-        let _ = fs::remove_file(&path);
-        return Err(error);
-    }
-    let folder = target.parent().filter(|path| !path.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn write_scenario(out: &mut impl Write, scenario: &Scenario<'_>) -> io::Result<()> {

@@ -205,7 +205,7 @@ fn keep(
         handed,
     };
     let ended = keeper.keep_serving(mounted);
-    status::remove_sockets(&config.state);
+    status::remove(&config.state);
     let recorded = record::finish(config, keeper.manifest.size(), &keeper.shared);
     ended.and(recorded)
 }

@@ -1,6 +1,5 @@
 //! The processes and what they share: the supervisor, a keeper and a worker for each image, their memory, signals and control sockets.
 
-pub mod http;
 pub mod keeper;
 pub mod mapping;
 pub mod memory;

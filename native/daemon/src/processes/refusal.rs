@@ -1,7 +1,8 @@
 //! Why a request of the agent failed.
 
+use serde_json::Value;
+
 use crate::error::DaemonError;
-use crate::processes::http::Answer;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -32,14 +33,14 @@ impl From<DaemonError> for Refusal {
 }
 
 impl Refusal {
-    /// Return the answer of a request that failed.
-    pub fn answer(&self) -> Answer {
-        let (status, kind) = match self {
-            Refusal::Invalid(_) => (400, "InvalidInput"),
-            Refusal::Unknown(_) => (404, "NotFound"),
-            Refusal::Busy(_) => (409, "Conflict"),
-            Refusal::Failed(_) => (503, "ServiceUnavailable"),
+    /// Return the answer to a command that failed.
+    pub fn answer(&self) -> Value {
+        let kind = match self {
+            Refusal::Invalid(_) => "InvalidInput",
+            Refusal::Unknown(_) => "NotFound",
+            Refusal::Busy(_) => "Conflict",
+            Refusal::Failed(_) => "ServiceUnavailable",
         };
-        Answer::error(status, kind, &self.to_string())
+        diffcache_control::error(kind, &self.to_string())
     }
 }

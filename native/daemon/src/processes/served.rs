@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use diffcache_base::locks;
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::output::replace_durably;
 use diffcache_core::manifest::Manifest;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Deserializer};
@@ -34,11 +35,11 @@ use crate::processes::status;
 use crate::sizes::CHUNK;
 use crate::tuning::Tuning;
 
-/// How long a keeper may take until its image can be read, and until it has ended.
-const START_TIME: Duration = Duration::from_secs(15);
+/// How long a keeper may take until its image can be read, on a host that is busy, too: clients wait for a minute.
+const START_TIME: Duration = Duration::from_secs(45);
+/// How long a keeper may take until it has ended, and until it works by what was changed.
 const STOP_TIME: Duration = Duration::from_secs(15);
-/// How long a keeper may take to work by what was changed.
-const CHANGE_TIME: Duration = Duration::from_secs(2);
+const CHANGE_TIME: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -92,17 +93,9 @@ pub struct Turn<'a> {
     keeper: MutexGuard<'a, Keeper>,
 }
 
-/// Replace a file by another one, durably.
-fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+/// Write a file that survives a power cut.
+fn write_durably(path: &Path, text: &[u8]) -> Result<(), DaemonError> {
+    replace_durably(path, |file| file.write_all(text)).map_err(DaemonError::at("write", path))
 }
 
 impl Image {
@@ -184,7 +177,7 @@ impl Image {
         let parsed = std::str::from_utf8(&text).map_err(|error| error.to_string());
         config::Config::parse(parsed.map_err(Refusal::Invalid)?)?;
         let path = self.file();
-        write_durably(&path, &text).map_err(|error| DaemonError::at("write", &path)(error).into())
+        Ok(write_durably(&path, &text)?)
     }
 
     /// Return the longest pause between two starts of the keeper, by its configuration if that can be read.
@@ -199,7 +192,12 @@ impl Image {
     /// Describe it, also when its keeper does not answer.
     pub fn describe(&self, id: &str) -> Value {
         locks::begin("ask a keeper");
-        let (config, found) = (self.load().ok(), status::ask(&self.folder));
+        self.describe_as(id, status::ask(&self.folder))
+    }
+
+    /// Describe it, with what its keeper answered.
+    pub fn describe_as(&self, id: &str, found: io::Result<Value>) -> Value {
+        let config = self.load().ok();
         let mount = config.as_ref().map(|config| config.mount.clone());
         let mut value = match found {
             Ok(found) => found,
@@ -259,7 +257,7 @@ impl Turn<'_> {
         let start = Instant::now();
         while start.elapsed() < START_TIME {
             if let Ok(found) = status::ask(&self.image.folder) {
-                if found["worker_pid"].as_u64().unwrap_or(0) > 0 {
+                if found["worker_pid"].is_u64() {
                     return Ok(found);
                 }
             }
@@ -414,7 +412,7 @@ impl Turn<'_> {
 /// `Path`.
 pub fn copy(from: &Path, to: &Path) -> Result<PathBuf, DaemonError> {
     let bytes = fs::read(from).map_err(DaemonError::at("read", from))?;
-    write_durably(to, &bytes).map_err(DaemonError::at("write", to))?;
+    write_durably(to, &bytes)?;
     Ok(to.to_owned())
 }
 
@@ -423,28 +421,15 @@ pub fn copy(from: &Path, to: &Path) -> Result<PathBuf, DaemonError> {
 /// # Errors
 /// `Path`, or `Profile` for one that cannot be used.
 pub fn copy_profile(from: &Path, to: &Path, manifest: &Manifest) -> Result<PathBuf, DaemonError> {
-    // What is checked is what is kept, also if the file is replaced meanwhile.
-    let kept = to.with_extension("unchecked");
     let limited = |error| DaemonError::Profile {
         path: from.to_owned(),
         error,
     };
-    let len = fs::metadata(from)
-        .map_err(|error| limited(error.into()))?
-        .len();
-    if len > profile::MAX_FILE_BYTES {
-        return Err(limited(profile::ProfileFileError::TooLong));
-    }
-    copy(from, &kept)?;
-    let loaded = profile::load(&kept, manifest.size().div_ceil(CHUNK));
-    let checked = loaded
-        .map_err(limited)
-        .and_then(|_| fs::rename(&kept, to).map_err(DaemonError::at("write", to)));
-    if checked.is_err() {
-        // Best effort: the first error is the one to report, and the name is used again.
-        let _ = fs::remove_file(&kept);
-    }
-    checked.map(|()| to.to_owned())
+    // What is checked is what is kept, also if the file is replaced meanwhile.
+    let text = profile::read(from).map_err(limited)?;
+    profile::parse(&text, manifest.size().div_ceil(CHUNK)).map_err(limited)?;
+    write_durably(to, &text)?;
+    Ok(to.to_owned())
 }
 
 /// Return the path for an image's next profile: another one each time, which tells the keeper that it is another profile.

@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_control::Limits;
 use diffcache_core::manifest::Manifest;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 use crate::config::{Config, HomeHost, Hydrate, Place, SharedConfig};
@@ -28,28 +31,41 @@ use crate::sizes::{CHUNK, MAX_SOURCES};
 
 /// How long a keeper may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long to wait after a connection that could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
+/// For what has been answered already.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Sockets in a state folder; each connection to one is answered with a document.
-const STATUS: &str = "socket";
-const PROFILE: &str = "profile-socket";
+/// The control socket of a keeper, in its state folder.
+const SOCKET: &str = "socket";
+/// Questions at the same time, and their sizes.
+const LIMITS: Limits = Limits {
+    command: 4096,
+    clients: 64,
+};
 
-/// Remove the sockets of a keeper that ends.
-pub fn remove_sockets(state: &Path) {
-    for name in [STATUS, PROFILE] {
-        match std::fs::remove_file(state.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log::warn!("Could not remove the keeper's {name}: {error}");
-            }
-            _ => {}
-        }
+/// What a keeper is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Command {
+    /// What its mount has done.
+    Status {},
+    /// What instances have read.
+    Profile {},
+}
+
+/// Remove the socket of a keeper that ends.
+pub fn remove(state: &Path) {
+    if let Err(error) = diffcache_control::remove_socket(&state.join(SOCKET)) {
+        log::warn!("Could not remove the keeper's socket: {error}");
     }
 }
 
 /// Return whether a daemon answers for a state folder.
 pub fn is_answered(state: &Path) -> bool {
-    within(state, STATUS, |short| UnixStream::connect(short)).is_ok()
+    match within(state, SOCKET, connect_now) {
+        // It has many others to answer.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        Ok(_) => true,
+    }
 }
 
 /// Ask the keeper of a state folder for its state.
@@ -57,7 +73,7 @@ pub fn is_answered(state: &Path) -> bool {
 /// # Errors
 /// If none answers.
 pub fn ask(state: &Path) -> io::Result<Value> {
-    ask_at(state, STATUS, 1 << 20)
+    Question::begin(state)?.answer(Instant::now() + ANSWER_TIME)
 }
 
 /// Ask the keeper of a state folder for what instances have read.
@@ -65,15 +81,67 @@ pub fn ask(state: &Path) -> io::Result<Value> {
 /// # Errors
 /// If none answers.
 pub fn ask_profile(state: &Path) -> io::Result<Value> {
-    ask_at(state, PROFILE, profile::MAX_FILE_BYTES)
+    let question = Question::send(state, &Command::Profile {}, profile::MAX_FILE_BYTES)?;
+    question.answer(Instant::now() + ANSWER_TIME)
 }
 
-fn ask_at(state: &Path, name: &str, longest: u64) -> io::Result<Value> {
-    let connection = within(state, name, |short| UnixStream::connect(short))?;
-    connection.set_read_timeout(Some(ANSWER_TIME))?;
-    let mut text = Vec::new();
-    connection.take(longest).read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(io::Error::from)
+/// What a keeper was asked, and answers while others are asked.
+pub struct Question {
+    connection: UnixStream,
+    longest: u64,
+}
+
+impl Question {
+    /// Ask the keeper of a state folder for its state, without waiting.
+    ///
+    /// # Errors
+    /// If there is none, or it has not answered many others.
+    pub fn begin(state: &Path) -> io::Result<Question> {
+        Question::send(state, &Command::Status {}, 1 << 20)
+    }
+
+    fn send(state: &Path, command: &Command, longest: u64) -> io::Result<Question> {
+        let mut connection = within(state, SOCKET, connect_now)?;
+        connection.write_all(format!("{}\n", json!(command)).as_bytes())?;
+        Ok(Question {
+            connection,
+            longest,
+        })
+    }
+
+    /// Wait for the answer, until a point in time.
+    ///
+    /// # Errors
+    /// If there is none by then, or it says that there is none.
+    pub fn answer(self, deadline: Instant) -> io::Result<Value> {
+        let mut text = Vec::new();
+        let mut connection = &self.connection;
+        let mut part = [0; 1 << 16];
+        while !text.ends_with(b"\n") && (text.len() as u64) < self.longest {
+            let left = deadline.saturating_duration_since(Instant::now());
+            connection.set_read_timeout(Some(left.max(AT_ONCE)))?;
+            match connection.read(&mut part)? {
+                0 => break,
+                count => text.extend(&part[..count]),
+            }
+        }
+        let answer: Value = serde_json::from_slice(&text)?;
+        match answer["error"]["message"].as_str() {
+            Some(message) => Err(io::Error::other(message)),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// Connect to a socket; fails rather than wait where its owner leaves connections alone.
+fn connect_now(path: &Path) -> io::Result<UnixStream> {
+    let kind = SocketType::STREAM;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let connection = UnixStream::from(socket);
+    connection.set_nonblocking(false)?;
+    Ok(connection)
 }
 
 /// Give a path of a socket that is short enough for one: a folder's may be longer.
@@ -136,7 +204,7 @@ pub fn describe(
             false => Some(false),
         },
         "worker_restarts": shared.get(Counter::WorkerRestarts),
-        "worker_pid": shared.get(Counter::WorkerPid),
+        "worker_pid": describe_worker(shared),
         "pid": std::process::id(),
         "sources": describe_sources(config, shared),
         "homes": describe_homes(config, manifest, shared),
@@ -147,6 +215,11 @@ pub fn describe(
         "hints": describe_hints(shared),
         "referrals": describe_referrals(shared),
     }))
+}
+
+/// The worker's process; null until the first one serves, never a number that `kill` takes for a whole group.
+fn describe_worker(shared: &Shared) -> Option<u64> {
+    Some(shared.get(Counter::WorkerPid)).filter(|pid| *pid > 0)
 }
 
 /// Describe what other hosts of the site told of their reads.
@@ -247,10 +320,10 @@ pub fn describe_hydration(config: &Config, shared: &Shared, presence: Presence) 
     Plan::new(config).describe(&progress)
 }
 
-/// Answer connections with the state, and with what was learned, from threads.
+/// Answer questions from threads.
 ///
 /// # Errors
-/// `Path` if a socket cannot be made.
+/// `Path` if the socket cannot be made.
 pub fn serve(
     config: SharedConfig,
     manifest: Arc<Manifest>,
@@ -258,48 +331,23 @@ pub fn serve(
     learned: Arc<Learned>,
 ) -> Result<(), DaemonError> {
     let state = config.read().unpoisoned().state.clone();
-    let known = learned.clone();
-    answer_at(&state, PROFILE, move || Ok(known.describe()))?;
-    answer_at(&state, STATUS, move || {
-        describe(&config.read().unpoisoned(), &manifest, &shared, &learned)
-    })
-}
-
-fn answer_at(
-    state: &Path,
-    name: &'static str,
-    describe: impl Fn() -> io::Result<Value> + Send + 'static,
-) -> Result<(), DaemonError> {
-    let path = state.join(name);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(DaemonError::at("remove", &path)(error));
-        }
-        _ => {}
-    }
-    let listener = within(state, name, |short| UnixListener::bind(short))
-        .map_err(DaemonError::at("listen at", &path))?;
-    let run = move || {
-        for connection in listener.incoming() {
-            let is_refused = connection.is_err();
-            let answer = |mut connection: UnixStream| {
-                connection.set_write_timeout(Some(ANSWER_TIME))?;
-                connection.write_all(describe()?.to_string().as_bytes())
-            };
-            match connection.and_then(answer) {
-                // It only wanted to know whether this process answers.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                Err(error) => log::warn!("Could not answer at the {name}: {error}"),
-                Ok(()) => {}
-            }
-            if is_refused {
-                // Out of descriptors: the next one would fail at once, too.
-                std::thread::sleep(PAUSE);
-            }
-        }
+    let listener = within(&state, SOCKET, diffcache_control::listen)
+        .map_err(DaemonError::at("listen at", &state.join(SOCKET)))?;
+    let answer = move |command| match command {
+        Command::Profile {} => Ok(learned.describe()),
+        Command::Status {} => describe(&config.read().unpoisoned(), &manifest, &shared, &learned),
     };
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread
+    let execute = move |line: &[u8]| {
+        let failed =
+            |error: io::Error| diffcache_control::error("ServiceUnavailable", &error.to_string());
+        diffcache_control::parse(line).map_or_else(
+            |refused| refused,
+            |command| answer(command).unwrap_or_else(failed),
+        )
+    };
+    std::thread::Builder::new()
+        .name("status".to_owned())
+        .spawn(move || diffcache_control::serve(&listener, LIMITS, execute))
         .map(drop)
         .map_err(DaemonError::system("start a thread"))
 }

@@ -11,36 +11,39 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diffcache_base::locks::ShortLock;
+use diffcache_base::locks::{self, ShortLock};
+use diffcache_control::{listen_for_group, Limits};
 use diffcache_core::manifest::Manifest;
-use rustix::process::Signal;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
 use crate::config::{self, Homes, Hydrate, Identity, Place};
 use crate::error::DaemonError;
-use crate::processes::http::{self, Answer, Request};
-use crate::processes::keeper;
 use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
 use crate::processes::refusal::Refusal;
 use crate::processes::served::{self, Change, Image, Turn};
 use crate::processes::signals;
-use crate::processes::status;
-use crate::processes::supervisor::start::{create_folder, listen, lock_state};
+use crate::processes::status::{self, Question};
+use crate::processes::supervisor::start::{create_folder, lock_state};
 use crate::tuning::Tuning;
 
 /// How often keepers are looked after.
 const LOOK_TIME: Duration = Duration::from_millis(500);
-/// After a connection that could not be served.
-const PAUSE: Duration = Duration::from_millis(100);
-const MOST_CLIENTS: usize = 64;
+/// Commands at the same time, and their sizes.
+const LIMITS: Limits = Limits {
+    command: 1 << 20,
+    clients: 64,
+};
+/// How long an image is in use before it is said to be open, and how often that is looked at.
+const BUSY_TIME: Duration = Duration::from_millis(500);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// How long the keepers together may take to answer for a list.
+const LIST_TIME: Duration = Duration::from_secs(2);
 
 /// The service's configuration, as JSON.
 #[derive(Clone, Debug, Deserialize)]
@@ -118,13 +121,22 @@ struct Supervisor {
     images: ShortLock<BTreeMap<String, Arc<Image>>>,
 }
 
-/// A client that is counted.
-struct Client(Arc<AtomicUsize>);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// A command of the agent.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Command {
+    /// Describes all images.
+    List {},
+    /// Describes an image.
+    Show { image: String },
+    /// Returns what instances here have read of an image.
+    Profile { image: String },
+    /// Serves an image, or serves it from other sources; answered when it can be read.
+    Add { image: String, wanted: Wanted },
+    /// Changes an image that is served.
+    Change { image: String, changed: Change },
+    /// Stops serving an image that no process has open, and removes what is kept of it.
+    Remove { image: String },
 }
 
 /// Serve until SIGTERM. What is mounted stays, and so do its keepers.
@@ -139,11 +151,14 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         create_folder(folder, 0o711)?;
     }
     let _lock = lock_state(&config.state)?;
-    let listener = listen(&config.socket, config.socket_group)?;
+    let listener = listen_for_group(&config.socket, config.socket_group)
+        .map_err(DaemonError::at("listen at", &config.socket))?;
     let supervisor = Arc::new(Supervisor::new(config, Path::new(program::OWN)));
     supervisor.find_images(&images)?;
+    supervisor.renew_all();
     let clients = supervisor.clone();
-    let accept = move || clients.accept(&listener);
+    let answer = move |line: &[u8]| clients.answer(line);
+    let accept = move || diffcache_control::serve(&listener, LIMITS, answer);
     std::thread::Builder::new()
         .name("clients".to_owned())
         .spawn(accept)
@@ -163,11 +178,6 @@ fn is_content_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::Invalid(format!("the body cannot be used: {error}")))
-}
-
 impl Supervisor {
     fn new(config: Config, program: &Path) -> Supervisor {
         Supervisor {
@@ -181,65 +191,6 @@ impl Supervisor {
     fn new_image(&self, id: &str) -> Arc<Image> {
         let folder = self.config.state.join("images").join(id);
         Arc::new(Image::new(folder, self.mounts.clone(), &self.program))
-    }
-
-    /// Take over what earlier processes served. What is no folder of an image is left alone.
-    fn find_images(&self, folder: &Path) -> Result<(), DaemonError> {
-        for entry in fs::read_dir(folder).map_err(DaemonError::at("read", folder))? {
-            let entry = entry.map_err(DaemonError::at("read", folder))?;
-            let id = entry.file_name().to_string_lossy().into_owned();
-            if is_content_id(&id) {
-                self.find_image(id);
-            } else {
-                log::info!("Ignoring {}, which is no image", entry.path().display());
-            }
-        }
-        Ok(())
-    }
-
-    /// Take over an image, or remove what is left of one, if that can be known.
-    fn find_image(&self, id: String) {
-        let image = self.new_image(&id);
-        let folder = image.folder().display();
-        match is_unfinished(&image) {
-            Ok(false) => {}
-            Ok(true) => {
-                log::info!("Removing {folder}, which was not finished");
-                if let Err(error) = fs::remove_dir_all(image.folder()) {
-                    log::warn!("Could not remove {folder}: {error}");
-                }
-                return;
-            }
-            Err(error) => log::warn!("Could not look at {folder}, will retry: {error}"),
-        }
-        if let Some(turn) = image.turn() {
-            self.renew(&turn);
-        }
-        image.set_served();
-        self.images.lock().insert(id, image);
-    }
-
-    /// Have a keeper use the identity that this process was started with, and the program that is installed.
-    fn renew(&self, turn: &Turn<'_>) {
-        let image = turn.image();
-        let renewed = image.load().map_err(Refusal::from).and_then(|found| {
-            let fresh = config::Config {
-                identity: self.config.identity.clone(),
-                group: self.config.image_group,
-                ..found.clone()
-            };
-            match fresh == found {
-                true => Ok(()),
-                false => image.save(&fresh),
-            }
-        });
-        turn.signal(Signal::HUP);
-        if let Err(error) = renewed {
-            log::warn!(
-                "Could not renew the keys of {}: {error}",
-                image.folder().display()
-            );
-        }
     }
 
     /// Return the images that are served.
@@ -260,61 +211,44 @@ impl Supervisor {
         }
     }
 
-    fn accept(self: Arc<Supervisor>, listener: &UnixListener) {
-        let clients = Arc::new(AtomicUsize::new(0));
-        for stream in listener.incoming() {
-            let (supervisor, clients) = (self.clone(), clients.clone());
-            let serve = move |stream: UnixStream| {
-                let count = clients.fetch_add(1, Ordering::SeqCst);
-                let _client = Client(clients);
-                if count < MOST_CLIENTS {
-                    if let Err(error) = http::serve(stream, |request| supervisor.answer(request)) {
-                        log::warn!("Could not answer a client: {error}");
-                    }
-                }
-            };
-            let started = stream.and_then(|stream| {
-                std::thread::Builder::new()
-                    .name("client".to_owned())
-                    .spawn(move || serve(stream))
-            });
-            if let Err(error) = started {
-                log::warn!("Could not serve a client: {error}");
-                std::thread::sleep(PAUSE);
-            }
+    fn answer(&self, line: &[u8]) -> Value {
+        match diffcache_control::parse(line) {
+            Ok(command) => self
+                .execute(command)
+                .unwrap_or_else(|refusal| refusal.answer()),
+            Err(refused) => refused,
         }
     }
 
-    fn answer(&self, request: &Request) -> Answer {
-        let parts: Vec<_> = request.path.split('/').skip(1).collect();
-        let answer = match (request.method.as_str(), parts.as_slice()) {
-            ("GET", ["v1", "images"]) => Ok(Answer(200, self.list())),
-            ("GET", ["v1", "images", id]) => self.show(id).map(|found| Answer(200, found)),
-            ("GET", ["v1", "images", id, "profile"]) => {
-                self.show_profile(id).map(|found| Answer(200, found))
-            }
-            ("PUT", ["v1", "images", id]) => {
-                self.add(id, &request.body).map(|found| Answer(200, found))
-            }
-            ("PATCH", ["v1", "images", id]) => self
-                .change(id, &request.body)
-                .map(|found| Answer(200, found)),
-            ("DELETE", ["v1", "images", id]) => self.remove(id).map(|()| Answer(204, Value::Null)),
-            (method, _) => {
-                let reason = format!("there is nothing at {method} {}", request.path);
-                return Answer::error(404, "NotFound", &reason);
+    fn execute(&self, command: Command) -> Result<Value, Refusal> {
+        let (name, found) = match command {
+            Command::List {} => ("images", self.list(LIST_TIME)),
+            Command::Show { image } => ("image", self.find(&image)?.describe(&image)),
+            Command::Profile { image } => ("profile", self.show_profile(&image)?),
+            Command::Add { image, wanted } => ("image", self.add(&image, wanted)?),
+            Command::Change { image, changed } => ("image", self.change(&image, changed)?),
+            Command::Remove { image } => {
+                self.remove(&image)?;
+                ("removed", json!(image))
             }
         };
-        answer.unwrap_or_else(|refusal| refusal.answer())
+        Ok(json!({ name: found }))
     }
 
-    fn list(&self) -> Value {
-        let described: Vec<_> = self
-            .served()
-            .iter()
-            .map(|(id, image)| image.describe(id))
+    /// Describe all images, each with what its keeper answers within a time.
+    fn list(&self, time: Duration) -> Value {
+        locks::begin("ask keepers");
+        let served = self.served().into_iter();
+        // All are asked before the first answer is waited for.
+        let asked: Vec<_> = served
+            .map(|(id, image)| (id, Question::begin(image.folder()), image))
             .collect();
-        json!({"images": described})
+        let deadline = Instant::now() + time;
+        let described = asked.into_iter().map(|(id, question, image)| {
+            let found = question.and_then(|question| question.answer(deadline));
+            image.describe_as(&id, found)
+        });
+        described.collect()
     }
 
     fn find(&self, id: &str) -> Result<Arc<Image>, Refusal> {
@@ -322,10 +256,6 @@ impl Supervisor {
         found
             .filter(|image| image.is_served())
             .ok_or_else(|| Refusal::Unknown(id.to_owned()))
-    }
-
-    fn show(&self, id: &str) -> Result<Value, Refusal> {
-        Ok(self.find(id)?.describe(id))
     }
 
     /// Return what instances here have read of an image.
@@ -337,11 +267,10 @@ impl Supervisor {
     }
 
     /// Serve an image, or serve it from other sources if it is served already. Returns when it can be read.
-    fn add(&self, id: &str, body: &[u8]) -> Result<Value, Refusal> {
+    fn add(&self, id: &str, wanted: Wanted) -> Result<Value, Refusal> {
         if !is_content_id(id) {
             return Err(Refusal::Invalid(format!("'{id}' is no content id")));
         }
-        let wanted: Wanted = parse(body)?;
         loop {
             let mut images = self.images.lock();
             let image = images.entry(id.to_owned());
@@ -424,8 +353,7 @@ impl Supervisor {
         Ok(turn.start()?)
     }
 
-    fn change(&self, id: &str, body: &[u8]) -> Result<Value, Refusal> {
-        let change = parse(body)?;
+    fn change(&self, id: &str, change: Change) -> Result<Value, Refusal> {
         let image = self.find(id)?;
         let turn = image.turn();
         let turn = turn.ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
@@ -439,14 +367,22 @@ impl Supervisor {
         let image = self.find(id)?;
         let turn = image.turn();
         let mut turn = turn.ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
-        // The kernel knows who uses it, in each mount namespace.
-        match self.mounts.unmount(&self.config.mount.join(id))? {
-            Unmounted::Busy => return Err(Refusal::Busy(id.to_owned())),
-            Unmounted::Done | Unmounted::Absent => {}
-        }
+        self.unmount(id)?;
         turn.stop();
         self.discard(&image, id)?;
         self.forget(&mut turn, id);
+        Ok(())
+    }
+
+    /// Unmount an image. The kernel knows who uses it, in each mount namespace; a keeper that has just begun looks at its file, too.
+    fn unmount(&self, id: &str) -> Result<(), Refusal> {
+        let (folder, start) = (self.config.mount.join(id), Instant::now());
+        while self.mounts.unmount(&folder)? == Unmounted::Busy {
+            if start.elapsed() > BUSY_TIME {
+                return Err(Refusal::Busy(id.to_owned()));
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
         Ok(())
     }
 
@@ -477,9 +413,4 @@ fn serve_again(turn: &mut Turn<'_>, id: &str, wanted: Wanted) -> Result<Value, R
     turn.look_after();
     turn.wait_until_served()?;
     Ok(turn.image().describe(id))
-}
-
-/// Return whether a folder has no configuration, and no keeper.
-fn is_unfinished(image: &Image) -> io::Result<bool> {
-    Ok(!image.file().try_exists()? && !keeper::is_locked(image.folder())?)
 }

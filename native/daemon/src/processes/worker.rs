@@ -1,10 +1,11 @@
 //! The process that answers requests: one thread per slot.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use caps::CapSet;
 use diffcache_core::manifest::Manifest;
@@ -52,10 +53,14 @@ const LOOK_TIME: Duration = Duration::from_secs(5);
 /// Until this host is announced to the others: by then its data plane serves the image, too.
 const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The files of this host's identity, as they were when they were read.
+/// What differs from a file to one that replaces it: the time of its change, its inode and its size. A time alone may stay the same: many
+/// tools preserve it, or give all files one.
+type Stamp = ((i64, i64), u64, u64);
+
+/// The files of this host's identity, looked at before they are read, so that no change is missed.
 struct IdentityFiles<'a> {
     identity: &'a Identity,
-    stamps: Vec<Option<SystemTime>>,
+    stamps: Vec<Option<Stamp>>,
 }
 
 impl IdentityFiles<'_> {
@@ -73,9 +78,13 @@ impl IdentityFiles<'_> {
     }
 }
 
-fn stamps(identity: &Identity) -> Vec<Option<SystemTime>> {
-    let stamp = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified());
-    identity.files().map(|path| stamp(path).ok()).collect()
+fn stamps(identity: &Identity) -> Vec<Option<Stamp>> {
+    let stamp = |path: &PathBuf| {
+        let found = std::fs::metadata(path).ok()?;
+        let changed = (found.mtime(), found.mtime_nsec());
+        Some((changed, found.ino(), found.len()))
+    };
+    identity.files().map(stamp).collect()
 }
 
 struct Service {
@@ -103,6 +112,7 @@ pub fn run(
     // It is started again.
     program::set_oom_score(0);
     drop_privileges(keeper)?;
+    let identity = IdentityFiles::new(&config.identity);
     let shared = Arc::new(Shared::map(memory)?);
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
@@ -129,14 +139,15 @@ pub fn run(
     if config.resend {
         service.have_resent();
     }
+    start_fetching(config, &file)?;
+    // Before the first answer: who has had one may ask which process gave it.
+    shared
+        .counter(Counter::WorkerPid)
+        .store(u64::from(std::process::id()), Ordering::SeqCst);
     for index in 0..config.tuning.workers {
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
     }
-    start_fetching(config, &file)?;
-    shared
-        .counter(Counter::WorkerPid)
-        .store(u64::from(std::process::id()), Ordering::SeqCst);
     let mut budget = Budget::begin(config.tuning.workers);
     let tend = || {
         if budget.is_exceeded() {
@@ -145,7 +156,7 @@ pub fn run(
             hints.iter().for_each(|hints| hints.forget());
         }
     };
-    wait_for_end(config, &service, || take_profile(&file, profile), tend);
+    wait_for_end(&identity, &service, || take_profile(&file, profile), tend);
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
 }
@@ -239,12 +250,11 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
 
 /// Wait for SIGTERM, the end of the mount, or another identity of this host; `tend` to this process meanwhile.
 fn wait_for_end(
-    config: &Config,
+    identity: &IdentityFiles<'_>,
     service: &Service,
     take_profile: impl Fn(),
     mut tend: impl FnMut(),
 ) {
-    let identity = IdentityFiles::new(&config.identity);
     let mut looked = Instant::now();
     while !service.ended.load(Ordering::SeqCst) {
         match signals::wait(Some(Duration::from_millis(200))) {

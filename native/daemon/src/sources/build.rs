@@ -64,7 +64,7 @@ impl BuildSource {
         Ok(BuildSource {
             name: Place::Build(place.clone()).name(),
             is_near: !(place.base.wan || place.patches().any(|patch| patch.wan)),
-            base: object(&place.base, Kind::Templates)?,
+            base: object(&place.base, Kind::Images)?,
             patches: place.patches().map(open).collect::<Result<_, _>>()?,
             target: manifest.content_id(),
             base_received: AtomicU64::new(0),

@@ -146,19 +146,27 @@ fn open_store(found: &Description) -> Result<Store, VersionsError> {
     let mut store = Store::new(found.block_size, present.as_ref())?;
     store.set_keys(found.key_number, &Vec::from_iter(keys));
     store.set_cache(CACHE);
+    store.keep_indexes();
     for pack in &found.packs {
-        let index = read_checked(
-            &pack.index,
-            &pack.check,
-            &format!("the index of pack {}", pack.id),
-        )?;
-        let data = store::Place::File(pack.data.clone());
-        // The origin counts for saves only.
-        store.add_pack(pack.id, 0, &index, data, pack.key)?;
+        store.add_pack(store::Pack {
+            id: pack.id,
+            // Who wrote it, and how much, counts for saves only.
+            origin: 0,
+            blocks: 0,
+            data_len: 0,
+            key: pack.key,
+            place: store::Place::File(pack.data.clone()),
+            index: store::Place::File(pack.index.clone()),
+            check: check_of(&pack.check, &format!("pack {}", pack.id))?,
+        })?;
+        // Paths may be those of files that are removed later.
+        store.index(pack.id)?;
     }
     for map in &found.maps {
         let object = format!("map {}", map.id);
-        let file = MapFile::decode(&read_checked(&map.path, &map.check, &object)?, &object)?;
+        let bytes = read_file(&map.path, u64::MAX)?;
+        expect(&bytes, &check_of(&map.check, &object)?, &object)?;
+        let file = MapFile::decode(&bytes, &object)?;
         if file.id() != map.id {
             return Err(invalid(format!("{object} is another map")));
         }
@@ -167,12 +175,9 @@ fn open_store(found: &Description) -> Result<Store, VersionsError> {
     Ok(store)
 }
 
-fn read_checked(path: &Path, check: &str, object: &str) -> Result<Vec<u8>, VersionsError> {
-    let check: Option<Check> = hex::decode(check);
-    let check = check.ok_or_else(|| invalid(format!("no checksum of {object}")))?;
-    let bytes = read_file(path, u64::MAX)?;
-    expect(&bytes, &check, object)?;
-    Ok(bytes)
+fn check_of(digits: &str, object: &str) -> Result<Check, VersionsError> {
+    let check: Option<Check> = hex::decode(digits);
+    check.ok_or_else(|| invalid(format!("no checksum of {object}")))
 }
 
 /// Read a whole file. The offset of a descriptor, which other processes may share, is not moved.

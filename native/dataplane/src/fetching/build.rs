@@ -1,4 +1,4 @@
-//! Making a template from a base and a patch that are read where they lie: the paper's on-the-fly mode. Only the result is written, and of that only
+//! Making an image from a base and a patch that are read where they lie: the paper's on-the-fly mode. Only the result is written, and of that only
 //! what differs, if the base is a file of a file system that can share blocks.
 
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +31,8 @@ const REMOTE_THREADS: usize = 4;
 pub enum Place {
     /// In a file of this host.
     Local(PathBuf),
+    /// In a file of this host that is known to be right: its leaves are those of a manifest, and need not be read to be sure of that.
+    Known(PathBuf, PathBuf),
     /// At a peer, with the most bytes it can have if that is known.
     Remote(Remote, Option<u64>),
 }
@@ -122,10 +124,11 @@ struct Writer<'a> {
 }
 
 impl LeafSink for Writer<'_> {
+    fn wants(&self, index: u64) -> bool {
+        !self.leaves.is_ready(index)
+    }
+
     fn put(&self, index: u64, data: &[u8]) -> Result<(), SinkError> {
-        if self.leaves.is_ready(index) {
-            return Ok(());
-        }
         let stored = self
             .stop
             .check(self.leaves.key)
@@ -142,7 +145,7 @@ impl LeafSink for Writer<'_> {
 }
 
 impl DataPlane {
-    /// Builds the template whose manifest is given into `job.dest`, at most at `rate` bytes per second from peers.
+    /// Builds the image whose manifest is given into `job.dest`, at most at `rate` bytes per second from peers.
     ///
     /// Whatever goes wrong, `job.dest` is not touched; what this call began is removed.
     pub fn build(
@@ -156,7 +159,7 @@ impl DataPlane {
         let shaper = Arc::new(Shaper::new(check_rate(rate)?));
         let manifest = open_manifest(manifest)?;
         let key = ObjectKey {
-            kind: Kind::Templates,
+            kind: Kind::Images,
             id: manifest.content_id(),
         };
         let refused = Cancel::default();
@@ -165,6 +168,10 @@ impl DataPlane {
         let landing = self.begin(key)?;
         let part = Part::open(key, job.dest)?;
         let is_new = part.is_empty()?;
+        let known = match base {
+            Place::Known(_, manifest) => Some(open_manifest(manifest)?),
+            _ => None,
+        };
         let run = || {
             let base = self.open_place(base, &stop, &shaper)?;
             let patch = self.open_place(patch, &stop, &shaper)?;
@@ -176,6 +183,9 @@ impl DataPlane {
                 return apply(&base, &patch, &leaves, &stop);
             };
             let leaves = Leaves::open_twin(key, manifest, &part, flight, meter, twin)?;
+            if let Some(known) = known {
+                leaves.keep(&known);
+            }
             let built = apply(&base, &patch, &leaves, &stop)?;
             before.check(key, twin)?;
             Ok(built)
@@ -196,7 +206,7 @@ impl DataPlane {
         shaper: &Arc<Shaper>,
     ) -> Result<Source, TransferError> {
         match place {
-            Place::Local(path) => {
+            Place::Local(path) | Place::Known(path, _) => {
                 let file = FileSource::open(path).map_err(|error| local_error(path, error))?;
                 Ok(Source::Local(file))
             }

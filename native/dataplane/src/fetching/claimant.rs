@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::counters::Event;
 use crate::error::TransferError;
+use crate::fetching::claimant::renewal::Turn;
 pub use crate::fetching::claimant::renewal::{Expectation, Renewal};
 use crate::fetching::client::{Ask, Client, Stop};
 use crate::fetching::peer::{Peer, Remote};
@@ -137,7 +138,7 @@ pub struct Claimant {
     client: Arc<Client>,
     service: Arc<Service>,
     site: Mutex<Vec<SiteHost>>,
-    expected: Mutex<BTreeMap<ObjectKey, usize>>,
+    expected: Mutex<BTreeMap<ObjectKey, Arc<Turn>>>,
     standing: Arc<Standing>,
     /// Hosts that did not answer lately.
     pub unreachable: Unreachable,
@@ -393,28 +394,22 @@ impl Claimant {
         key: ObjectKey,
         warn: &mut dyn FnMut(String),
     ) -> Result<Expectation, TransferError> {
-        *self.expected.lock().unpoisoned().entry(key).or_default() += 1;
+        let turn = self
+            .expected
+            .lock()
+            .unpoisoned()
+            .entry(key)
+            .or_default()
+            .clone();
         // From here on its drop takes the entry back.
         let mut expectation = Expectation {
             claimant: self.clone(),
             key,
+            turn,
             claimed: None,
             renewal: None,
         };
-        let arrival = arrival_key(key);
-        let mut claimed = self.claim(arrival, None, warn)?;
-        // A fill that only looks has the claim for a moment.
-        for wait in HOLDER_PATIENCE {
-            if self.is_own(&claimed) || !self.service.gate.sleep(wait) {
-                break;
-            }
-            claimed = self.claim(arrival, None, warn)?;
-        }
-        let renewal = self.renewing(&claimed, arrival);
-        expectation.renewal = Some(renewal.map_err(|error| {
-            TransferError::Invalid(format!("cannot start a thread for {key}: {error}"))
-        })?);
-        expectation.claimed = Some(claimed);
+        expectation.claim(warn)?;
         Ok(expectation)
     }
 

@@ -1,5 +1,7 @@
 //! The asking side: peers, pooled connections, signed requests and their responses.
 
+mod ask;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -10,17 +12,15 @@ use diffcache_base::locks::Unpoisoned;
 
 use crate::counters::Counters;
 use crate::error::TransferError;
+pub use crate::fetching::client::ask::Ask;
+use crate::fetching::client::ask::HEALTH;
 pub use crate::fetching::connection::{Connection, Fault, Head, Referral, Stop};
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::peer::{Peer, Remote};
 use crate::ids::Kind;
-use crate::serving::hints;
-use crate::serving::ranges::Want;
-use crate::serving::referrals::{self, HostName};
 use crate::serving::response::{ErrorBody, ASK_BY_TLS};
-use crate::traces::{self, Trace};
+use crate::traces::Trace;
 use crate::transport::auth::{self, Destination, Keys, Signed};
-use crate::transport::frames;
 use crate::transport::tls::Tls;
 
 const LONGEST_ERROR: u64 = 64 << 10;
@@ -41,41 +41,6 @@ pub struct Client {
     boots: Mutex<HashMap<Peer, String>>,
     pool: Mutex<HashMap<Peer, Vec<(Connection, Instant)>>>,
 }
-
-/// A request's variable parts.
-pub struct Ask<'a> {
-    /// The method.
-    pub method: &'a str,
-    /// The target.
-    pub path: &'a str,
-    /// Bytes `start..end`, if not all.
-    pub range: Option<(u64, u64)>,
-    /// The body, mostly empty.
-    pub body: &'a [u8],
-    /// For how many seconds the asking side may come back for more.
-    pub hold: u64,
-    /// What becomes of bytes that the peer lacks.
-    pub want: Want,
-    /// Whether the peer may answer in frames.
-    pub takes_frames: bool,
-    /// What is known here of the image, if hints are wanted.
-    pub known: Option<&'a str>,
-    /// This host's name, if it follows a referral.
-    pub requester: Option<&'a HostName>,
-}
-
-/// A question that every peer answers.
-const HEALTH: Ask<'static> = Ask {
-    method: "HEAD",
-    path: "/v1/health",
-    range: None,
-    body: b"",
-    hold: 0,
-    want: Want::Fetched,
-    takes_frames: false,
-    known: None,
-    requester: None,
-};
 
 impl Client {
     /// A client that signs with the first of `keys` and gives a peer `timeout` to send anything at all.
@@ -268,45 +233,8 @@ impl Client {
         ask: &Ask<'_>,
         trace: Option<&Trace>,
     ) -> Result<(), Fault> {
-        let range = ask
-            .range
-            .map(|(start, end)| format!("bytes={start}-{}", end - 1))
-            .unwrap_or_default();
-        let mut message = format!(
-            "{} {} HTTP/1.1\r\nHost: {}\r\n",
-            ask.method,
-            ask.path,
-            peer.authority()
-        );
-        if ask.hold > 0 {
-            message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
-        }
-        match ask.want {
-            Want::Present => message.push_str("X-DiffCache-Fetch: no\r\n"),
-            Want::Arriving => message.push_str("X-DiffCache-Fetch: arriving\r\n"),
-            Want::Fetched => {}
-        }
-        if let Some(name) = ask.requester {
-            message.push_str(&format!("{}: {}\r\n", referrals::HEADER, name.as_str()));
-        }
-        if ask.takes_frames {
-            message.push_str(&format!("X-DiffCache-Accept: {}\r\n", frames::CODING));
-        }
-        if let Some(known) = ask.known {
-            message.push_str(&format!("{}: {known}\r\n", hints::KNOWN));
-        }
-        if let Some(trace) = trace {
-            message.push_str(&format!("{}: {}\r\n", traces::HEADER, trace.as_str()));
-        }
-        if !range.is_empty() {
-            message.push_str(&format!("Range: {range}\r\n"));
-        }
-        if !ask.body.is_empty() {
-            message.push_str(&format!(
-                "Content-Type: application/json\r\nContent-Length: {}\r\n",
-                ask.body.len()
-            ));
-        }
+        let range = ask.range_header();
+        let mut message = ask.head(peer, &range, trace);
         if let Some(credentials) = self.credentials(peer, ask, &range)? {
             message.push_str(&format!("Authorization: {credentials}\r\n"));
         }

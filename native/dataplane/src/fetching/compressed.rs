@@ -1,7 +1,7 @@
-//! Getting a template's leaves in the compressed form, over a WAN.
+//! Getting an image's leaves in the compressed form, over a WAN.
 //!
-//! A repository has the form beside the template. A peer without it, or of a release that knows none, answers 404; then the leaves cross as they are.
-//! So they do if the form there is damaged: the template itself may be sound.
+//! A repository has the form beside the image. A peer without it, or of a release that knows none, answers 404; then the leaves cross as they are.
+//! So they do if the form there is damaged: the image itself may be sound.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl Transfer<'_> {
 
 /// A compressed form at a peer, and the leaves that it is read for.
 struct Form<'a> {
-    /// Of the form, not of the template.
+    /// Of the form, not of the image.
     transfer: Transfer<'a>,
     leaves: &'a Leaves<'a>,
 }

@@ -50,7 +50,7 @@ pub struct Transfer<'a> {
     pub shaper: &'a Shaper,
     /// Whether it crosses the WAN, and may be slow.
     pub over_wan: bool,
-    /// Whether the peer may send a template in frames.
+    /// Whether the peer may send an image in frames.
     pub frames: bool,
     /// The most bytes that a patch, a manifest or a form can have; `None` if that is not known.
     pub max_size: Option<u64>,
@@ -198,7 +198,7 @@ impl Transfer<'_> {
             body: b"",
             hold: 0,
             want: Want::Fetched,
-            takes_frames: self.frames && self.remote.key.kind == Kind::Templates,
+            takes_frames: self.frames && self.remote.key.kind == Kind::Images,
             known: None,
             requester: None,
         };
@@ -431,7 +431,7 @@ impl Transfer<'_> {
         match key.kind {
             Kind::Manifests => Manifest::load(self.part.path())
                 .is_ok_and(|manifest| manifest.content_id() == key.id),
-            Kind::Patches | Kind::Recipes | Kind::Templates => {
+            Kind::Patches | Kind::Recipes | Kind::Images => {
                 *blob.hasher.finalize().as_bytes() == key.id
             }
             // Its name is the hash of what it decompresses to.
@@ -461,7 +461,7 @@ pub fn open_manifest(path: &Path) -> Result<Arc<Manifest>, TransferError> {
     }
 }
 
-/// Reads the manifest that a template is verified against, and makes sure that it is that template's.
+/// Reads the manifest that an image is verified against, and makes sure that it is that image's.
 pub fn load_manifest(key: ObjectKey, path: &Path) -> Result<Arc<Manifest>, TransferError> {
     let manifest = open_manifest(path)?;
     if manifest.content_id() != key.id {

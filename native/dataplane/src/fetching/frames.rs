@@ -1,4 +1,4 @@
-//! Reading a template's bytes in frames from a host of the site.
+//! Reading an image's bytes in frames from a host of the site.
 
 use diffcache_core::compressed::{Decoder, Frame};
 

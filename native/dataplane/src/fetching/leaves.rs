@@ -1,4 +1,4 @@
-//! A template on its way: verified leaves in a sparse part.
+//! An image on its way: verified leaves in a sparse part.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const BLOCK: usize = 4096;
 
 /// Writes verified leaves to a part and lets readers behind it have them.
 pub struct Leaves<'a> {
-    /// The template.
+    /// The image.
     pub key: ObjectKey,
     /// Its leaves' hashes.
     pub manifest: Arc<Manifest>,
@@ -57,6 +57,18 @@ impl<'a> Leaves<'a> {
         leaves.mark_zeroes();
         leaves.twin = Some(twin);
         Ok(leaves)
+    }
+
+    /// Has the leaves count as arrived that the twin, whose manifest is given and which is known to match it, has at the same place.
+    pub fn keep(&self, of_twin: &Manifest) {
+        let same = |leaf: &u64| {
+            !self.manifest.is_zero_leaf(*leaf)
+                && matches!(self.manifest.leaf(*leaf), found @ Some(_) if found == of_twin.leaf(*leaf))
+        };
+        for leaf in (0..self.manifest.leaf_count()).filter(same) {
+            let (start, end) = self.byte_range(leaf, leaf + 1);
+            self.arrived(leaf, leaf + 1, (end - start) as usize);
+        }
     }
 
     fn begin(

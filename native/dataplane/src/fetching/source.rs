@@ -86,9 +86,9 @@ impl HttpSource {
         self
     }
 
-    /// Lets the peer send a template in frames.
+    /// Lets the peer send an image in frames.
     pub fn with_frames(mut self) -> HttpSource {
-        self.frames = self.remote.key.kind == Kind::Templates;
+        self.frames = self.remote.key.kind == Kind::Images;
         self
     }
 

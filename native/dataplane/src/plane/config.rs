@@ -25,7 +25,7 @@ use crate::transport::tls::{self, Tls};
 
 /// How a plane is set up.
 pub struct Config {
-    /// Directory with `templates/`, `patches/`, `manifests/`, `recipes/` and `staging/`; made where they are missing.
+    /// Directory with `images/`, `patches/`, `manifests/`, `recipes/` and `staging/`; made where they are missing.
     pub root: PathBuf,
     /// This host's name: the holder of its claims.
     pub name: String,

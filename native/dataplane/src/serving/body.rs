@@ -407,7 +407,7 @@ impl Body {
     /// Whether the answer to a request for it may be in frames.
     fn may_be_coded(&self, key: ObjectKey, method: &str) -> bool {
         let length = self.end - self.start;
-        key.kind == Kind::Templates && method == "GET" && length >= frames::SHORTEST
+        key.kind == Kind::Images && method == "GET" && length >= frames::SHORTEST
     }
 
     fn fields(&self, key: ObjectKey) -> String {

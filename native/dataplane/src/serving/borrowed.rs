@@ -1,4 +1,4 @@
-//! Files of other programs that have the content of a template, such as Nova's base images.
+//! Files of other programs that have the content of an image, such as Nova's base images.
 //!
 //! Their owner may change them at any moment, so each leaf is verified before it is sent: what was hashed is what leaves this host.
 
@@ -49,7 +49,7 @@ impl Borrowed {
         Ok(Borrowed { file, manifest })
     }
 
-    /// Bytes of the template.
+    /// Bytes of the image.
     pub fn size(&self) -> u64 {
         self.manifest.size()
     }

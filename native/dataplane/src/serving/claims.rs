@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn key() -> ObjectKey {
-        ObjectKey::parse("templates", &"a".repeat(64)).unwrap()
+        ObjectKey::parse("images", &"a".repeat(64)).unwrap()
     }
 
     #[test]

@@ -13,12 +13,12 @@ pub enum ObjectsError {
     /// Something other than a regular file was named.
     #[error("not a regular file")]
     NotAFile,
-    /// The file cannot have the content of the template.
-    #[error("it has {size} bytes, and the template {expected}")]
+    /// The file cannot have the content of the image.
+    #[error("it has {size} bytes, and the image {expected}")]
     OtherSize {
         /// Bytes of the file.
         size: u64,
-        /// Bytes of the template.
+        /// Bytes of the image.
         expected: u64,
     },
     /// The system's own error.

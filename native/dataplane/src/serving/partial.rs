@@ -1,4 +1,4 @@
-//! Templates that diffcached of this host serves while they arrive.
+//! Images that diffcached of this host serves while they arrive.
 //!
 //! Their bytes are in a sparse file of diffcached, which alone knows the leaves that are there. Before a range is sent, diffcached is asked for it
 //! on the socket `peers` beside that file; it fetches what is absent, or does not, and verifies what an unclean end left. Then the range goes from the
@@ -139,7 +139,7 @@ impl Partial {
         })
     }
 
-    /// Bytes of the template.
+    /// Bytes of the image.
     pub fn size(&self) -> u64 {
         self.size
     }

@@ -99,7 +99,7 @@ pub struct Request {
     pub hold: u64,
     /// What becomes of bytes that are absent here.
     pub want: Want,
-    /// Whether frames are taken in place of a template's bytes.
+    /// Whether frames are taken in place of an image's bytes.
     pub takes_frames: bool,
     /// What the object is read for, if the peer traces that.
     pub trace: Option<Trace>,

@@ -1,4 +1,4 @@
-//! Bytes of a template in frames, for hosts of a site on a slow network.
+//! Bytes of an image in frames, for hosts of a site on a slow network.
 //!
 //! A reader that takes frames says so with `X-DiffCache-Accept: zstd`, an answer in frames with `X-DiffCache-Coding: zstd`. The body is then chunked
 //! (RFC 9112, 7.1). Each chunk is a frame as the compressed form has them: the next [`FRAME_LEN`] bytes of the range, or those up to its end,

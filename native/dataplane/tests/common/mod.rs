@@ -98,7 +98,7 @@ impl Site {
         let manifest =
             Manifest::from_source(&FileSource::open(&path).unwrap(), &Task::default()).unwrap();
         let key = ObjectKey {
-            kind: Kind::Templates,
+            kind: Kind::Images,
             id: manifest.content_id(),
         };
         let manifest_key = ObjectKey {

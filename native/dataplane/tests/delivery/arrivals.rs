@@ -58,6 +58,27 @@ fn two_may_expect_one_object() {
     assert_eq!(all.moved("h1", &all.fill_order("h1")), (all.size(), 0));
 }
 
+/// Regression: an expectation that ended took the claim away of one that began meanwhile.
+#[test]
+fn one_that_ends_leaves_the_claim_to_one_that_begins() {
+    let all = Hosts::new();
+    let claimant = &all.host("h1").claimant;
+    let arrival = arrival_key(all.image.key);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let expected = claimant.expect(all.image.key, &mut |_| ()).unwrap();
+                    let holder = claimant.holder(arrival, &mut |_| ()).unwrap();
+                    assert_eq!(holder.map(|holder| holder.name).as_deref(), Some("h1"));
+                    drop(expected);
+                }
+            });
+        }
+    });
+    assert!(!claimant.arrives(all.image.key, &mut |_| ()).unwrap());
+}
+
 #[test]
 fn a_fill_that_looks_at_that_moment_hides_nothing() {
     let all = Hosts::new();

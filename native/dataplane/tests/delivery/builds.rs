@@ -1,4 +1,4 @@
-//! Templates that are built, from parts of two hosts.
+//! Images that are built, from parts of two hosts.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn build_order(all: &Hosts) -> (Order, ObjectKey, ObjectKey) {
 }
 
 #[test]
-fn a_template_is_built_from_parts_of_two_hosts() {
+fn an_image_is_built_from_parts_of_two_hosts() {
     let all = Hosts::new();
     let (order, _, _) = build_order(&all);
     let (wan, lan) = all.moved("h1", &order);

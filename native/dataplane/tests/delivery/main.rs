@@ -113,7 +113,7 @@ impl Hosts {
 
     fn order(&self, name: &str, sources: Vec<Source>) -> Order {
         Order {
-            kind: "templates".to_owned(),
+            kind: "images".to_owned(),
             id: self.image.key.id_hex(),
             dest: self.dest(name),
             sources,
@@ -155,7 +155,7 @@ impl Hosts {
     }
 
     fn sent_over_wan(&self) -> u64 {
-        self.repository.stats().counters.sent(Kind::Templates)
+        self.repository.stats().counters.sent(Kind::Images)
     }
 
     /// Checks that one copy crossed the WAN; the repository counts bytes after it has sent them.

@@ -102,55 +102,24 @@ fn every_refusal_has_a_status_and_a_reason() {
     let path = key.object_path();
     let claim = key.claim_path();
     let traversal = format!("/v1/objects/patches/../../{}", key.id_hex());
+    let get = |path, status, reason| ("GET", path, "", "", status, reason);
+    let fields = |fields, status, reason| ("GET", path.as_str(), fields, "", status, reason);
+    let post = |payload| ("POST", claim.as_str(), "", payload, 400, "malformed");
+    let other = |method, path, payload| (method, path, "", payload, 405, "method");
     for (method, path, fields, payload, status, reason) in [
-        ("GET", missing.as_str(), "", "", 404, "missing"),
+        get(missing.as_str(), 404, "missing"),
         ("HEAD", missing.as_str(), "", "", 404, ""),
-        ("GET", "/", "", "", 404, "route"),
-        ("GET", traversal.as_str(), "", "", 404, "route"),
-        ("PUT", path.as_str(), "", "x", 405, "method"),
-        ("DELETE", path.as_str(), "", "", 405, "method"),
-        ("PUT", claim.as_str(), "", "x", 405, "method"),
-        (
-            "GET",
-            path.as_str(),
-            "Range: bytes=10-\r\n",
-            "",
-            416,
-            "range",
-        ),
-        (
-            "GET",
-            path.as_str(),
-            "Range: bytes=0-1,3-4\r\n",
-            "",
-            416,
-            "range",
-        ),
-        ("POST", claim.as_str(), "", "", 400, "malformed"),
-        (
-            "POST",
-            claim.as_str(),
-            "",
-            "{\"holder\": \"\"}",
-            400,
-            "malformed",
-        ),
-        (
-            "POST",
-            claim.as_str(),
-            "",
-            "{\"holder\": \"a\", \"more\": 1}",
-            400,
-            "malformed",
-        ),
-        (
-            "GET",
-            path.as_str(),
-            "Transfer-Encoding: chunked\r\n",
-            "",
-            411,
-            "length-required",
-        ),
+        get("/", 404, "route"),
+        get(traversal.as_str(), 404, "route"),
+        other("PUT", path.as_str(), "x"),
+        other("DELETE", path.as_str(), ""),
+        other("PUT", claim.as_str(), "x"),
+        fields("Range: bytes=10-\r\n", 416, "range"),
+        fields("Range: bytes=0-1,3-4\r\n", 416, "range"),
+        fields("Transfer-Encoding: chunked\r\n", 411, "length-required"),
+        post(""),
+        post("{\"holder\": \"\"}"),
+        post("{\"holder\": \"a\", \"more\": 1}"),
     ] {
         let answer = ask(&plane, method, path, fields, payload);
         assert!(

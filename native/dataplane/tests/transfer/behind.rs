@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn peers_read_behind_an_arriving_template() {
+fn peers_read_behind_an_arriving_image() {
     let site = Site::new();
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let bytes = image(100, |leaf| leaf % 10 == 0);
@@ -31,8 +31,8 @@ fn peers_read_behind_an_arriving_template() {
     });
     assert_eq!(std::fs::read(&one).unwrap(), bytes);
     assert_eq!(std::fs::read(&two).unwrap(), bytes);
-    assert_sent(&a, Kind::Templates, held.manifest.data_size());
-    assert_sent(&b, Kind::Templates, held.manifest.data_size());
+    assert_sent(&a, Kind::Images, held.manifest.data_size());
+    assert_sent(&b, Kind::Images, held.manifest.data_size());
     c.fetch(
         &remote(&b, held.key),
         Some(&held.manifest_path),
@@ -51,7 +51,7 @@ fn peers_read_behind_an_arriving_template() {
 }
 
 #[test]
-fn any_range_of_an_arriving_template_is_right() {
+fn any_range_of_an_arriving_image_is_right() {
     let site = Site::new();
     let a = site.plane("a");
     let bytes = image(60, |leaf| leaf % 4 == 1);

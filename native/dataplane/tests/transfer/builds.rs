@@ -1,4 +1,4 @@
-//! Templates that are built from a base and a patch.
+//! Images that are built from a base and a patch.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn family(site: &Site) -> Family {
 }
 
 #[test]
-fn a_template_is_built_from_what_lies_elsewhere() {
+fn an_image_is_built_from_what_lies_elsewhere() {
     let site = Site::new();
     let (a, b) = (site.plane("a"), site.plane("b"));
     let family = family(&site);
@@ -57,6 +57,49 @@ fn a_template_is_built_from_what_lies_elsewhere() {
         std::fs::remove_file(&dest).unwrap();
     }
     assert_eq!(b.stats().in_flight, 0);
+}
+
+/// Where the file system cannot share blocks, all of the target is built.
+#[test]
+fn a_known_base_is_not_read_where_the_target_is_the_same() {
+    let site = Site::new();
+    let b = site.plane("b");
+    let family = family(&site);
+    let (base, patch) = (family.base.key, family.patch);
+    let path = site.held("a", base);
+    let known = Place::Known(path.clone(), family.base.manifest_path.clone());
+    let dest = site.path("b/output");
+    let build = || {
+        b.build(
+            &known,
+            &Place::Local(site.held("a", patch)),
+            &family.target.manifest_path,
+            None,
+            &job(&dest),
+        )
+    };
+    build().unwrap();
+    assert_eq!(std::fs::read(&dest).unwrap(), family.bytes);
+    // What the disk lost since the file was known is in a leaf that is the target's, too.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[LEAF_SIZE as usize * 100] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let copy = std::fs::File::create(site.path("copy")).unwrap();
+    let shares = diffcache_core::reflink::share_blocks(&copy, &std::fs::File::open(&path).unwrap());
+    match build() {
+        Ok(_) => {
+            assert!(shares);
+            let mut expected = family.bytes.clone();
+            expected[LEAF_SIZE as usize * 100] ^= 1;
+            assert!(std::fs::read(&dest).unwrap() == expected);
+        }
+        Err(error) => assert!(!shares, "{error}"),
+    }
+    // A leaf that changes is built, and verified.
+    bytes[LEAF_SIZE as usize * 44 + 60_000] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let error = build().unwrap_err();
+    assert!(matches!(error, TransferError::Integrity { .. }), "{error}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::Keys;
 
 #[test]
-fn a_template_arrives_sparse_and_only_its_data_crosses() {
+fn an_image_arrives_sparse_and_only_its_data_crosses() {
     let site = Site::new();
     let (a, b) = (site.plane("a"), site.plane("b"));
     let bytes = image(300, |leaf| leaf % 7 == 0 || (100..200).contains(&leaf));
@@ -49,8 +49,8 @@ fn a_template_arrives_sparse_and_only_its_data_crosses() {
         .unwrap();
     assert_eq!(std::fs::read(&dest).unwrap(), bytes);
     assert_eq!(received, held.manifest.data_size());
-    assert_sent(&a, Kind::Templates, held.manifest.data_size());
-    assert_eq!(b.stats().counters.received(Kind::Templates), received);
+    assert_sent(&a, Kind::Images, held.manifest.data_size());
+    assert_eq!(b.stats().counters.received(Kind::Images), received);
     let on_disk = std::fs::metadata(&dest).unwrap().blocks() * 512;
     assert!(on_disk <= received + LEAF_SIZE, "{on_disk}");
     assert_eq!(std::fs::read_dir(site.path("b")).unwrap().count(), 7);
@@ -321,6 +321,13 @@ fn closing_ends_what_is_under_way() {
     a.close();
 }
 
+fn assert_missing(error: &TransferError) {
+    assert!(
+        matches!(error, TransferError::ObjectMissing { .. }),
+        "{error}"
+    );
+}
+
 #[test]
 fn a_borrowed_file_is_served_until_it_has_changed_and_after_it_is_removed() {
     let site = Site::new();
@@ -356,11 +363,7 @@ fn a_borrowed_file_is_served_until_it_has_changed_and_after_it_is_removed() {
     fetch(&site.path("second")).unwrap();
     assert_eq!(std::fs::read(site.path("second")).unwrap(), bytes);
     a.give_back(held.key);
-    let missing = fetch(&site.path("third")).unwrap_err();
-    assert!(
-        matches!(missing, TransferError::ObjectMissing { .. }),
-        "{missing}"
-    );
+    assert_missing(&fetch(&site.path("third")).unwrap_err());
     let again = site.path("again");
     a.borrow(held.key, &again, &held.manifest_path).unwrap();
     let writer = File::options().write(true).open(&again).unwrap();
@@ -377,9 +380,5 @@ fn a_borrowed_file_is_served_until_it_has_changed_and_after_it_is_removed() {
     assert!(a.stats().events(Event::Dropped) >= 1);
     assert_eq!(a.take_changed(), [held.key]);
     assert_eq!(a.take_changed(), []);
-    let missing = fetch(&site.path("fourth")).unwrap_err();
-    assert!(
-        matches!(missing, TransferError::ObjectMissing { .. }),
-        "{missing}"
-    );
+    assert_missing(&fetch(&site.path("fourth")).unwrap_err());
 }

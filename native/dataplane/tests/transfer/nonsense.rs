@@ -1,5 +1,7 @@
 //! Peers that break off, or send nonsense.
 
+use diffcache_dataplane::ids::ObjectKey;
+
 use super::*;
 
 /// A plane whose first request is for the object: it has no key, and no boot to learn.
@@ -26,6 +28,15 @@ fn broken_peer(answers: Vec<Vec<u8>>) -> Peer {
     Peer::parse(&url).unwrap()
 }
 
+fn fetch(plane: &DataPlane, peer: Peer, key: ObjectKey, dest: &Path) -> Result<(), TransferError> {
+    let remote = Remote {
+        peer,
+        key,
+        trace: None,
+    };
+    plane.fetch(&remote, None, None, &job(dest)).map(drop)
+}
+
 #[test]
 fn a_peer_that_breaks_off_gets_a_second_chance_and_no_third() {
     let site = Site::new();
@@ -45,18 +56,7 @@ fn a_peer_that_breaks_off_gets_a_second_chance_and_no_third() {
         answer
     };
     let peer = broken_peer(vec![part("", &bytes[..400]), Vec::new()]);
-    let error = b
-        .fetch(
-            &Remote {
-                peer,
-                key,
-                trace: None,
-            },
-            None,
-            None,
-            &job(&site.path("x")),
-        )
-        .unwrap_err();
+    let error = fetch(&b, peer, key, &site.path("x")).unwrap_err();
     assert!(
         matches!(error, TransferError::PeerUnavailable { .. }),
         "{error}"
@@ -64,17 +64,7 @@ fn a_peer_that_breaks_off_gets_a_second_chance_and_no_third() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".to_vec();
     let rest = part("Content-Range: bytes 400-999/1000\r\n", &bytes[400..]);
     let peer = broken_peer(vec![[head, rest].concat()]);
-    b.fetch(
-        &Remote {
-            peer,
-            key,
-            trace: None,
-        },
-        None,
-        None,
-        &job(&site.path("x")),
-    )
-    .unwrap();
+    fetch(&b, peer, key, &site.path("x")).unwrap();
     assert_eq!(std::fs::read(site.path("x")).unwrap(), bytes);
 }
 
@@ -92,18 +82,7 @@ fn nonsense_from_a_peer_is_an_error_not_an_object() {
         "HTTP/1.1 302 There\r\nContent-Length: 0\r\nLocation: http://elsewhere/\r\n\r\n",
     ] {
         let peer = broken_peer(vec![answer.into(), answer.into()]);
-        let error = b
-            .fetch(
-                &Remote {
-                    peer,
-                    key,
-                    trace: None,
-                },
-                None,
-                None,
-                &job(&site.path("x")),
-            )
-            .unwrap_err();
+        let error = fetch(&b, peer, key, &site.path("x")).unwrap_err();
         assert!(
             matches!(error, TransferError::PeerUnavailable { .. }),
             "{answer}: {error}"
@@ -112,33 +91,11 @@ fn nonsense_from_a_peer_is_an_error_not_an_object() {
     let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n9876543210";
     let peer = broken_peer(vec![wrong.into()]);
     let dest = site.path("y");
-    let error = b
-        .fetch(
-            &Remote {
-                peer,
-                key,
-                trace: None,
-            },
-            None,
-            None,
-            &job(&dest),
-        )
-        .unwrap_err();
+    let error = fetch(&b, peer, key, &dest).unwrap_err();
     assert!(matches!(error, TransferError::Integrity { .. }), "{error}");
     let endless = "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n";
     let peer = broken_peer(vec![endless.into(), endless.into()]);
-    let error = b
-        .fetch(
-            &Remote {
-                peer,
-                key,
-                trace: None,
-            },
-            None,
-            None,
-            &job(&dest),
-        )
-        .unwrap_err();
+    let error = fetch(&b, peer, key, &dest).unwrap_err();
     // The peer breaks off; the disk is not full because it says so.
     assert!(
         matches!(error, TransferError::PeerUnavailable { .. }),

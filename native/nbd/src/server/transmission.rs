@@ -347,7 +347,7 @@ impl<E: Export> Connection<E> {
                     self.check(&request).map_or(Task::Zero, Task::Refuse)
                 }
                 Command::Flush => Task::Flush,
-                Command::Other => Task::Refuse(errno::EINVAL),
+                Command::BlockStatus | Command::Other => Task::Refuse(errno::EINVAL),
             };
             return Ok(Some((request, task)));
         }

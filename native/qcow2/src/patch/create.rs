@@ -10,6 +10,7 @@ use diffcache_core::manifest::Hash;
 use diffcache_core::patch::{create_in, CreateOptions};
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
+use diffcache_filesystems::survey;
 
 use super::container::{self, Header};
 use super::part::Masked;
@@ -144,13 +145,14 @@ fn add_content(
         .map_or(1, |image| image.map().header().cluster_size());
     let masked = description.map_or_else(Vec::new, |description| description.masked.clone());
     let visible = Masked::new(target.content(), cluster_size, masked);
-    create_in(
-        base.content(),
-        &visible,
-        &content,
-        &patch.display().to_string(),
-        &CreateOptions { task, ..*options },
-    )?;
+    let survey = survey(&visible)?;
+    let options = CreateOptions {
+        free: survey.known_free(),
+        task,
+        ..*options
+    };
+    let name = patch.display().to_string();
+    create_in(base.content(), &visible, &content, &name, &options)?;
     let mut part = content.file();
     written(io::Seek::rewind(&mut part))?;
     written(io::Seek::seek(&mut out, io::SeekFrom::Start(offset)))?;

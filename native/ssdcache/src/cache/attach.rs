@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_base::words::Words;
-use diffcache_partitions::{Block, Partitioner, Settings};
+use diffcache_partitions::{Block, PartitionError, PartitionId, Partitioner, Settings, VolumeId};
 
 use super::attachment::{check_names, size_of_origin, Attachment};
 use super::error::CacheError;
@@ -32,12 +32,12 @@ impl Cache {
         attachments: Vec<Attachment>,
     ) -> Result<Self, CacheError> {
         check_names(&attachments)?;
-        let mut state = State::new(Partitioner::new(Settings {
+        let state = Mutex::new(State::new(Partitioner::new(Settings {
             capacity: device.capacity(),
             eviction: options.eviction,
             admission: options.admission,
             seed: device.seed(),
-        }));
+        })));
         let known = device.records()?;
         let mut dirty = device.dirty(&known)?;
         let mut fates = fates(&device, &known, &attachments, &dirty);
@@ -51,11 +51,11 @@ impl Cache {
         let sizes = smaller(&known, &fates);
         let places = end_others(&device, known, &fates, &attachments)?;
         let samples = options.samples;
-        let volumes = attach_all(&device, &mut state, (places, sizes), attachments, samples)?;
-        load(&device, &mut state, &volumes, &dirty)?;
+        let volumes = attach_all(&device, &state, (places, sizes), attachments, samples)?;
+        load(&device, &mut state.lock().unpoisoned(), &volumes, &dirty)?;
         let cache = Self {
             device,
-            state: Mutex::new(state),
+            state,
             volumes: RwLock::new(volumes),
             failed: OnceLock::new(),
             pace: Pace::default(),
@@ -163,6 +163,7 @@ fn end_others(
         let has_name = |old: &VolumeRecord| attachments.iter().any(|a| a.name == old.name);
         if device.is_foreign() || !place.as_ref().is_some_and(has_name) {
             device.write_record(record, None)?;
+            device.forget_intents(record)?;
             *place = None;
         }
     }
@@ -172,7 +173,7 @@ fn end_others(
 /// Adds volumes to an empty state, and records them on the device.
 fn attach_all(
     device: &Device,
-    state: &mut State,
+    state: &Mutex<State>,
     (mut places, sizes): (Vec<Option<VolumeRecord>>, HashMap<String, u64>),
     attachments: Vec<Attachment>,
     samples: usize,
@@ -201,11 +202,11 @@ fn fit(attachment: &Attachment, left: u32) -> u32 {
     *limit
 }
 
-/// Adds a volume to a state, and records it on the device; its size is that of its origin, if none
-/// is given.
+/// Adds a volume to a state, and records it on the device, while others use the state; its size is
+/// that of its origin, if none is given.
 pub(super) fn attach(
     device: &Device,
-    state: &mut State,
+    state: &Mutex<State>,
     places: &mut [Option<VolumeRecord>],
     (attachment, size): (Attachment, Option<u64>),
     samples: usize,
@@ -226,23 +227,34 @@ pub(super) fn attach(
             .forget_intents(place as u16)
             .map_err(DeviceError::from)?;
     }
-    let partition = state.blocks.add_partition(attachment.limit)?;
-    state.blocks.set_admission(partition, attachment.admission);
-    let id = state.blocks.add_volume(partition);
-    let id = id.inspect_err(|_| state.blocks.remove_partition(partition))?;
+    let ids = add(&mut state.lock().unpoisoned().blocks, &attachment)?;
     if old != Some(&wanted) {
-        if let Err(error) = device.write_record(place as u16, Some(&wanted)) {
-            state.blocks.remove_volume(id);
-            state.blocks.remove_partition(partition);
-            return Err(error.into());
-        }
+        let written = device.write_record(place as u16, Some(&wanted));
+        written.inspect_err(|_| remove(&mut state.lock().unpoisoned().blocks, ids))?;
     }
     places[place] = Some(wanted.clone());
-    let ids = (id, partition);
     let followed = (attachment.sequential, samples);
     let origin = (attachment.origin, attachment.held);
     let volume = Volume::new(ids, place as u16, wanted, origin, attachment.mode, followed);
     Ok(Arc::new(volume))
+}
+
+/// Adds a volume with a partition of its own.
+fn add(
+    blocks: &mut Partitioner,
+    attachment: &Attachment,
+) -> Result<(VolumeId, PartitionId), PartitionError> {
+    let partition = blocks.add_partition(attachment.limit)?;
+    blocks.set_admission(partition, attachment.admission);
+    let id = blocks.add_volume(partition);
+    let id = id.inspect_err(|_| blocks.remove_partition(partition))?;
+    Ok((id, partition))
+}
+
+/// Removes a volume and its partition.
+pub(super) fn remove(blocks: &mut Partitioner, (id, partition): (VolumeId, PartitionId)) {
+    blocks.remove_volume(id);
+    blocks.remove_partition(partition);
 }
 
 /// The record of a volume, which keeps of an old one what stays true.

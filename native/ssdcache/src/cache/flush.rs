@@ -3,11 +3,10 @@
 //! A flush of a client succeeds only while nothing is lost, see [`losses`](super::losses). What was
 //! lost is forgotten in the cache, too: it would return what the origin lacks until the block leaves.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
-use super::losses::Losses;
+use super::losses::{Losses, Writer};
 use super::ranges::Ranges;
 use super::settings::SHRINK;
 use super::*;
@@ -54,19 +53,18 @@ impl Cache {
         range: Range<u64>,
         write: impl FnOnce(&dyn Disk) -> io::Result<()>,
     ) -> io::Result<()> {
-        let ticket = volume.losses.begin(range);
+        let ticket = volume.losses.begin(range, Writer::Client);
         let written = write(volume.origin.as_ref());
         volume.losses.end(ticket, written.is_ok(), volume.size());
         written
     }
 
-    /// Copies dirty blocks to the origin. What they have beside a client's write may be what the
-    /// origin had after a loss: they make none good.
+    /// Copies dirty blocks to the origin.
     pub(super) fn copy(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
         let range = offset..offset + data.len() as u64;
-        let ticket = volume.losses.begin(range);
+        let ticket = volume.losses.begin(range, Writer::WriteBack);
         let written = volume.origin.write_at(data, offset);
-        volume.losses.end(ticket, false, volume.size());
+        volume.losses.end(ticket, written.is_ok(), volume.size());
         written
     }
 
@@ -87,8 +85,11 @@ impl Cache {
         }
         losses.begin_flush();
         if let Err(error) = volume.origin.sync() {
-            let lost = losses.fail_flush();
-            self.lose(volume, lost, &error.to_string());
+            let mut failed = losses.fail_flush();
+            self.leave_out_dirty(volume, &mut failed.copied);
+            let mut lost = failed.by_clients;
+            lost.extend(&failed.copied);
+            self.lose(volume, &lost, &error.to_string());
             return Err(error);
         }
         if losses.end_flush() {
@@ -96,6 +97,20 @@ impl Cache {
         }
         self.end_flush(volume, &intents);
         Ok(())
+    }
+
+    /// Does a part of a request that needs the origin flushed, and once more if that finds what was
+    /// lost before: it is the next flush of the client that fails of it.
+    pub(super) fn despite_losses(
+        &self,
+        volume: &Volume,
+        part: impl Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let failures = volume.losses.failures();
+        part().or_else(|error| match volume.losses.failures() == failures {
+            true => Err(error),
+            false => part(),
+        })
     }
 
     /// Notes that regions were flushed.
@@ -106,29 +121,34 @@ impl Cache {
         }
     }
 
-    /// Notes that the origin of a volume lost what was written to it, except for what the cache has
-    /// to write back anyway, and forgets what is cached of that.
-    pub(super) fn lose(&self, volume: &Volume, mut lost: Ranges, reason: &str) {
-        self.leave_out_dirty(volume, &mut lost);
+    /// Notes that the origin of a volume lost what was written to it, and forgets what is cached of
+    /// that. A block that is dirty counts, too: a client may have written a part of it after the loss.
+    pub(super) fn lose(&self, volume: &Volume, lost: &Ranges, reason: &str) {
         if lost.is_empty() {
             return;
         }
-        volume.losses.add(&lost, volume.size());
+        volume.losses.add(lost, volume.size());
         let name = volume.name();
         log::error!(
             "Volume {name}: its origin lost what was written at {}; flushes fail \
              until it was written again, or until \"diffcache ssdcache accept-loss\": {reason}",
-            named(&lost)
+            named(lost)
         );
-        self.forget_ranges(volume, &lost);
+        self.forget_lost(volume, lost);
+        self.note_losses(volume);
+    }
+
+    /// Forgets what the cache, and the origin's own cache, have of ranges that the origin lost.
+    fn forget_lost(&self, volume: &Volume, lost: &Ranges) {
+        self.forget_ranges(volume, lost);
         for range in lost.iter() {
             volume
                 .origin
                 .forget_lost(range.start, range.end - range.start);
         }
-        self.note_losses(volume);
     }
 
+    /// Leaves out what the cache writes back anyway.
     fn leave_out_dirty(&self, volume: &Volume, lost: &mut Ranges) {
         let state = self.lock();
         let slots = state.blocks.dirty_slots(volume.partition);
@@ -171,10 +191,8 @@ impl Cache {
         let Some(notes) = &self.loss_notes else {
             return;
         };
-        let lost: Vec<Range<u64>> = volume.losses.lost().iter().collect();
-        let noted = notes.write(volume.attachment.origin, &lost);
-        volume.losses.set_noted(noted.is_ok());
-        if let Err(error) = noted {
+        let origin = volume.attachment.origin;
+        if let Err(error) = volume.losses.note(|lost| notes.write(origin, lost)) {
             let name = volume.name();
             log::warn!(
                 "Volume {name}: could not note what its origin lost, will \
@@ -186,18 +204,22 @@ impl Cache {
     /// Ends the losses of a volume, because someone decided that its client is to go on without what
     /// was lost.
     pub fn accept_loss(&self, volume: &Volume) {
-        let lost = volume.losses.lost();
+        let lost = self.forget_losses(volume);
         if !lost.is_empty() {
             let (name, lost) = (volume.name(), named(&lost));
             log::info!("Volume {name}: the loss at {lost} was accepted");
         }
-        self.forget_losses(volume);
     }
 
-    /// Ends the losses of a volume that no client has any more which wrote before them.
-    pub(super) fn forget_losses(&self, volume: &Volume) {
-        volume.losses.forget();
+    /// Ends the losses of a volume that no client has any more which wrote before them, and returns
+    /// what was lost.
+    pub(super) fn forget_losses(&self, volume: &Volume) -> Ranges {
+        let lost = volume.losses.begin_forgetting();
+        // Reads since then may have cached what was still in a server's memory.
+        self.forget_lost(volume, &lost);
+        volume.losses.end_forgetting();
         self.note_losses(volume);
+        lost
     }
 
     /// Ends the losses of a volume whose client lost its memory, as at a power cut: it expects that
@@ -229,7 +251,7 @@ impl Cache {
             let inside = lost
                 .into_iter()
                 .map(|range| range.start..range.end.min(volume.size()));
-            self.lose(volume, inside.collect(), "before the cache was started");
+            self.lose(volume, &inside.collect(), "before the cache was started");
             self.note_losses(volume);
         }
         self
@@ -248,48 +270,22 @@ impl Cache {
             } else {
                 self.lose(
                     &volume,
-                    unflushed,
+                    &unflushed,
                     "the cache was killed before it was flushed",
                 );
             }
         }
     }
 
-    /// Clears the intents of regions that were not written since the last call. To be called
-    /// every few seconds.
-    ///
-    /// # Errors
-    /// An origin or the device cannot be flushed. Intents of other volumes are cleared.
-    pub fn settle(&self) -> io::Result<()> {
-        self.clear(&self.device.intents().idle())
-    }
-
-    /// Clears intents of volumes whose origins can be flushed.
-    pub(super) fn clear(&self, intents: &[Intent]) -> io::Result<()> {
+    /// Clears intents of a volume, whose origin is flushed before.
+    pub(super) fn clear(&self, volume: &Volume, intents: &[Intent]) -> io::Result<()> {
         if intents.is_empty() || self.has_failed() {
             return Ok(());
         }
-        let mut of: BTreeMap<u16, Vec<Intent>> = BTreeMap::new();
-        for &intent in intents {
-            of.entry(intent.0).or_default().push(intent);
-        }
-        let mut failed = Ok(());
-        for volume in self.volumes() {
-            if !of.contains_key(&volume.record) {
-                continue;
-            }
-            let flushed = self
-                .sync_origin(&volume)
-                .and_then(|()| self.check_noted_losses(&volume));
-            if let Err(error) = flushed {
-                of.remove(&volume.record);
-                let error = format!("volume {}: {error}", volume.name());
-                failed = failed.and(Err(io::Error::other(error)));
-            }
-        }
-        let flushed: Vec<Intent> = of.into_values().flatten().collect();
-        let cleared = self.device.clear(&flushed);
-        cleared.inspect_err(|error| self.fail(error)).and(failed)
+        self.sync_origin(volume)?;
+        self.check_noted_losses(volume)?;
+        let cleared = self.device.clear(intents);
+        cleared.inspect_err(|error| self.fail(error))
     }
 
     /// Refuses to forget that a region was written while its loss is not noted.

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use diffcache_base::locks::Unpoisoned;
 use diffcache_partitions::{PartitionId, VolumeId};
 
-use super::attach::attach;
+use super::attach::{attach, remove};
 use super::attachment::{
     check_admission, check_attachment, identities, same_origin, size_of_origin, Attachment,
     Identity,
@@ -61,14 +61,8 @@ impl Cache {
         self.check_elsewhere(&attachment)?;
         self.forget_unused(&mut detached);
         let mut places = self.places();
-        let (state, samples) = (&mut self.lock(), self.options.samples);
-        let volume = attach(
-            &self.device,
-            state,
-            &mut places,
-            (attachment, None),
-            samples,
-        )?;
+        let (wanted, samples) = ((attachment, None), self.options.samples);
+        let volume = attach(&self.device, &self.state, &mut places, wanted, samples)?;
         if volume.mode() == Mode::WriteBack {
             if let Err(error) = self.begin_unsaved(&volume) {
                 self.device.write_record(volume.record, None)?;
@@ -148,9 +142,7 @@ impl Cache {
         detached.retain(|ended| {
             let used = ended.volume.strong_count() > 0;
             if !used {
-                let mut state = self.lock();
-                state.blocks.remove_volume(ended.id);
-                state.blocks.remove_partition(ended.partition);
+                remove(&mut self.lock().blocks, (ended.id, ended.partition));
             }
             used
         });
@@ -310,8 +302,13 @@ impl Cache {
             self.drain(volume)?;
         }
         // No client can ask any more whether it lost something before.
-        self.sync_origin(volume)
-            .map_err(|source| origin_error(volume, source))?;
+        let lost = volume.losses.lost();
+        if let Err(source) = self.sync_origin(volume) {
+            // The loss was known before this call: the caller detaches without it.
+            if lost.is_empty() || volume.losses.lost() != lost {
+                return Err(origin_error(volume, source));
+            }
+        }
         self.empty(volume, discard_dirty)?;
         // What clients write from now on is not cached, and flushed by them.
         volume.set_mode(Mode::PassThrough);
@@ -334,6 +331,7 @@ impl Cache {
         let kept = volume.kept();
         self.device.write_record(volume.record, None)?;
         drop(kept);
+        self.device.forget_intents(volume.record)?;
         self.end_unsaved(volume)?;
         self.forget_losses(volume);
         let volumes = self.volumes.write();

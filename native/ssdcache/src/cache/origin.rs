@@ -5,16 +5,15 @@ pub mod daemon;
 pub mod direct;
 pub mod held;
 pub mod nbd;
+mod single;
 
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
-use diffcache_base::locks::Unpoisoned;
 use diffcache_nbd::address::Address;
 use rustix::fs::ioctl_blksszget;
 use serde_json::Value;
@@ -23,6 +22,7 @@ use self::claim::Claim;
 use self::daemon::Daemon;
 use self::direct::Direct;
 use self::nbd::NbdOrigin;
+use self::single::Singles;
 use crate::device::disk::Disk;
 
 /// Opens a file or a block device, and returns its device, its inode and when it was created, in
@@ -83,7 +83,7 @@ pub struct Origins {
     directory: PathBuf,
     /// The cache's own device, which is none.
     device: Identity,
-    daemons: Mutex<HashMap<u64, Weak<NbdOrigin<Daemon>>>>,
+    daemons: Singles<NbdOrigin<Daemon>>,
 }
 
 impl Origins {
@@ -93,7 +93,7 @@ impl Origins {
         Self {
             directory,
             device,
-            daemons: Mutex::default(),
+            daemons: Singles::default(),
         }
     }
 
@@ -173,15 +173,10 @@ impl Origins {
         options: &str,
         open: impl FnOnce(Daemon) -> io::Result<NbdOrigin<Daemon>>,
     ) -> io::Result<Arc<NbdOrigin<Daemon>>> {
-        let mut daemons = self.daemons.lock().unpoisoned();
-        daemons.retain(|_, daemon| daemon.strong_count() > 0);
-        if let Some(known) = daemons.get(&id).and_then(Weak::upgrade) {
-            return Ok(known);
-        }
-        let socket = daemon::socket(&self.directory, id);
-        let opened = Arc::new(open(Daemon::new(options, socket)?)?);
-        daemons.insert(id, Arc::downgrade(&opened));
-        Ok(opened)
+        self.daemons.get(id, |ends| {
+            let socket = daemon::socket(&self.directory, id);
+            open(Daemon::new(options, socket, ends)?)
+        })
     }
 }
 
@@ -330,6 +325,8 @@ impl Disk for Origin {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
 
     fn file(name: &str, size: u64) -> PathBuf {
@@ -419,6 +416,35 @@ mod tests {
         for path in [path, link, other] {
             std::fs::remove_file(path).unwrap();
         }
+    }
+
+    /// Regression: a daemon was started under the lock of all of them.
+    #[test]
+    fn an_origin_is_opened_while_the_daemon_of_another_one_starts() {
+        let origins = Origins::new(std::env::temp_dir(), (0, 0));
+        let options = r#"{"driver":"null-co"}"#;
+        let open = |id, begun: &dyn Fn()| {
+            origins.shared(id, options, |source| {
+                begun();
+                Ok(NbdOrigin::missing(source, 4096))
+            })
+        };
+        let (begin, begun) = channel();
+        let (go_on, wait) = channel::<()>();
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                open(1, &move || {
+                    begin.send(()).unwrap();
+                    wait.recv().unwrap();
+                })
+            });
+            begun.recv().unwrap();
+            let other = open(2, &|| {}).unwrap();
+            let again = open(2, &|| panic!("it is open")).unwrap();
+            assert!(Arc::ptr_eq(&other, &again));
+            go_on.send(()).unwrap();
+            slow.join().unwrap().unwrap();
+        });
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod epochs;
 mod interleavings;
 mod live;
 mod losses;
+mod neighbours;
 mod simulated;
 mod warm;
 mod write_back;
@@ -64,8 +65,18 @@ fn random() -> [u8; 24] {
 impl Cache {
     /// Writes back what is due, of one volume after the other.
     fn write_back_what_is_due(&self) -> Result<(), String> {
-        let mut due = self.take_due().into_iter();
-        due.try_for_each(|due| self.write_back_due(&due).map_or(Ok(()), Err))
+        self.run_all(&self.take_due())
+    }
+
+    /// Clears intents of regions that were not written since the last call.
+    fn settle(&self) -> Result<(), String> {
+        self.run_all(&self.take_idle())
+    }
+
+    /// Runs tasks one after the other; returns the first failure.
+    fn run_all(&self, tasks: &[Task]) -> Result<(), String> {
+        let done = tasks.iter().map(|task| self.run(task).map_or(Ok(()), Err));
+        done.fold(Ok(()), Result::and)
     }
 
     /// Ends as the process does.
@@ -74,7 +85,9 @@ impl Cache {
         for volume in volumes.filter(|volume| !volume.is_held()) {
             self.write_back_now(&volume)?;
         }
-        Ok(self.close()?)
+        self.commit()?;
+        let mut volumes = self.volumes().into_iter();
+        Ok(volumes.try_for_each(|volume| self.close(&volume))?)
     }
 }
 

@@ -136,6 +136,8 @@ pub struct Volume {
     failure: Mutex<Option<(Instant, String)>>,
     /// Whether they are being written back because that is due.
     pub(super) is_due: AtomicBool,
+    /// Whether intents are being cleared.
+    pub(super) is_settling: AtomicBool,
     /// Slots of dirty blocks whose entries are damaged: it is not known which blocks they are.
     pub(super) damaged: Mutex<Vec<Slot>>,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
@@ -216,6 +218,7 @@ impl Volume {
             following: Mutex::default(),
             failure: Mutex::default(),
             is_due: AtomicBool::new(false),
+            is_settling: AtomicBool::new(false),
             damaged: Mutex::default(),
             sequential: AtomicU64::new(sequential),
             streams: Mutex::new(Streams::new(sequential)),

@@ -19,22 +19,6 @@ use crate::device::format::checksum;
 /// Dirty blocks that are written back between two flushes of an origin.
 const ROUND: usize = 4096;
 
-/// A volume whose blocks are written back.
-pub struct Due(Arc<Volume>);
-
-impl Due {
-    fn take(volume: Arc<Volume>) -> Option<Self> {
-        let is_free = !volume.is_due.swap(true, Ordering::AcqRel);
-        is_free.then_some(Self(volume))
-    }
-}
-
-impl Drop for Due {
-    fn drop(&mut self) {
-        self.0.is_due.store(false, Ordering::Release);
-    }
-}
-
 impl Cache {
     /// The dirty blocks of a volume.
     #[must_use]
@@ -71,7 +55,8 @@ impl Cache {
             self.lock().first_dirty(ids, &blocks).is_some()
         };
         while is_dirty() {
-            self.write_back(volume, &Selection::Range(blocks.clone()))?;
+            let selection = Selection::Range(blocks.clone());
+            self.despite_losses(volume, || self.write_back(volume, &selection))?;
         }
         Ok(())
     }
@@ -105,27 +90,16 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes up the volumes that have blocks to write back, each with
-    /// [`write_back_due`](Self::write_back_due): those that have been dirty for too long, or are too
-    /// many. To be called every second or so.
-    pub fn take_due(&self) -> Vec<Due> {
-        if self.has_failed() {
-            return Vec::new();
-        }
-        let volumes = self.volumes().into_iter();
-        let due = volumes.filter(|volume| volume.may_retry() && self.is_due(volume));
-        due.filter_map(Due::take).collect()
+    /// Whether a volume has blocks to write back: they have been dirty for too long, or are too many.
+    pub(super) fn is_due(&self, volume: &Volume) -> bool {
+        volume.may_retry()
+            && !volume.is_held()
+            && (volume.following_mode().is_some() || self.due(volume).is_some())
     }
 
-    fn is_due(&self, volume: &Volume) -> bool {
-        !volume.is_held() && (volume.following_mode().is_some() || self.due(volume).is_some())
-    }
-
-    /// Writes the blocks of a volume back that are due. Other volumes do not wait for its origin.
-    /// Returns why that failed, unless it did for the same reason before; it is tried again later.
-    #[must_use]
-    pub fn write_back_due(&self, due: &Due) -> Option<String> {
-        let volume = &due.0;
+    /// Writes the blocks of a volume back that are due. Returns why that failed, unless it did for
+    /// the same reason before.
+    pub(super) fn write_back_due(&self, volume: &Volume) -> Option<String> {
         let done = match (volume.following_mode(), self.due(volume)) {
             (Some(mode), _) => self.set_mode(volume, mode),
             (None, Some(selection)) => self

@@ -114,7 +114,7 @@ impl Cache {
         let stored = slot.map(|slot| self.store_dirty(volume, block, slot, &whole));
         match stored.transpose()? {
             Some(true) => {
-                volume.losses.note_rewritten(&(from..to));
+                volume.losses.note_cached(&(from..to));
                 Ok(())
             }
             _ => self.write_past(volume, block..block + 1, request),
@@ -142,7 +142,8 @@ impl Cache {
     fn reserve(&self, volume: &Volume, block: Block) -> io::Result<Option<Slot>> {
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
-                self.write_back(volume, &Selection::Oldest(ROOM))?;
+                let room = Selection::Oldest(ROOM);
+                self.despite_losses(volume, || self.write_back(volume, &room))?;
             }
             if self.has_failed() {
                 break;

@@ -29,7 +29,7 @@ impl Cache {
         }
         let _locked = volume.writing.lock(blocks_of(&range));
         let range = self.zero_dirty_parts(volume, range)?;
-        self.zero_behind(volume, &range)
+        self.despite_losses(volume, || self.zero_behind(volume, &range))
     }
 
     /// Writes zeroes to the cache for the parts of blocks at the ends of a range, where the blocks

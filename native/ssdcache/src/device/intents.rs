@@ -295,33 +295,34 @@ impl Intents {
             .collect()
     }
 
-    /// Returns the intents without a write since the last call: they may be cleared after a flush.
-    pub fn idle(&self) -> Vec<Intent> {
-        self.select(|activity| {
+    /// Returns the intents of a record without a write since the last call: they may be cleared after
+    /// a flush.
+    pub fn idle(&self, record: u16) -> Vec<Intent> {
+        self.select(record, |activity| {
             let is_idle = !std::mem::take(&mut activity.recent);
             is_idle && activity.running == 0
         })
     }
 
-    /// Returns the intents without a write that is under way.
-    pub fn finished(&self) -> Vec<Intent> {
-        self.select(|activity| {
+    /// Returns the intents of a record without a write that is under way.
+    pub fn finished(&self, record: u16) -> Vec<Intent> {
+        self.select(record, |activity| {
             let is_finished = activity.running == 0;
             activity.recent &= !is_finished;
             is_finished
         })
     }
 
-    fn select(&self, mut is_selected: impl FnMut(&mut Activity) -> bool) -> Vec<Intent> {
-        let mut selected = Vec::new();
-        for (&record, regions) in &mut self.lock().active {
-            for (&region, activity) in regions {
-                if is_selected(activity) {
-                    selected.push((record, region));
-                }
-            }
-        }
-        selected
+    fn select(
+        &self,
+        record: u16,
+        mut is_selected: impl FnMut(&mut Activity) -> bool,
+    ) -> Vec<Intent> {
+        let mut state = self.lock();
+        let regions = state.active.get_mut(&record).into_iter().flatten();
+        let selected = regions
+            .filter_map(|(&region, activity)| is_selected(activity).then_some((record, region)));
+        selected.collect()
     }
 
     /// Clears intents unless a write began since. Their origins and the device were flushed.

@@ -8,7 +8,7 @@ use diffcache_base::words::Words;
 use diffcache_partitions::{Block, Slot};
 
 use super::format::{
-    looks_dirty, DirtyVersion, Entry, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY,
+    looks_dirty, DirtyVersion, Entry, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY, VOLUMES,
 };
 use super::{write_superblock, Device};
 
@@ -237,7 +237,8 @@ impl Device {
             }
         })?;
         if self.rebooted {
-            self.clear(&self.intents.finished())?;
+            let finished = (0..VOLUMES as u16).flat_map(|record| self.intents.finished(record));
+            self.clear(&finished.collect::<Vec<_>>())?;
         }
         self.disk.sync()?;
         write_superblock(self.disk.as_ref(), &self.superblock)

@@ -254,10 +254,12 @@ impl History {
     fn upkeep(&mut self, n: usize) {
         let cache = self.process.cache.clone();
         let done = match self.random.below(3) {
-            0 => cache.settle(),
-            1 => {
-                let due = cache.take_due();
-                let failed = due.iter().filter_map(|due| cache.write_back_due(due));
+            kind @ (0 | 1) => {
+                let tasks = match kind {
+                    0 => cache.take_idle(),
+                    _ => cache.take_due(),
+                };
+                let failed = tasks.iter().filter_map(|task| cache.run(task));
                 failed.map(io::Error::other).try_for_each(Err)
             }
             _ => {
@@ -342,6 +344,7 @@ impl History {
 
     fn detach(&mut self, n: usize) {
         self.volumes[n].client = None;
+        let losses = self.losses(n);
         let detached = self.command(n, "detach", json!({}));
         let volume = &mut self.volumes[n];
         if detached.get("error").is_some() {
@@ -350,9 +353,12 @@ impl History {
             return;
         }
         volume.origin.disk.evict();
-        // Its losses end with it.
+        // Its losses end with it, and what is known to be lost need not be durable.
         volume.model.accept();
-        volume.model.flush();
+        match losses.is_empty() {
+            true => volume.model.flush(),
+            false => volume.model.doubt(),
+        }
         volume.origin.disk.mend();
         volume.is_faulty = false;
         let mode = self.random.choose(&MODES);

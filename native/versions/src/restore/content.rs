@@ -87,6 +87,11 @@ fn to_source_error(error: VersionsError) -> SourceError {
             name: object,
             reason,
         },
+        // Of this state of the store: a prune may have removed it meanwhile.
+        VersionsError::Missing(name) => SourceError::Corrupt {
+            name,
+            reason: "it is not in the store".to_owned(),
+        },
         error if error.is_retryable() => SourceError::Unavailable {
             name,
             reason: error.to_string(),

@@ -318,13 +318,20 @@ impl Clusters<'_> {
             .collect())
     }
 
-    /// Classifies clusters of zeroes: they hide what the backing file has there, and need no entry behind its end.
-    fn classify_zeroes(&self, clusters: Range<u64>, part: &mut Part) -> Result<()> {
-        let base = match self.backed {
+    /// The bytes of the backing file, which zeroes have to hide.
+    fn hidden(&self) -> u64 {
+        match self.backed {
             true => self.image.base.map_or(u64::MAX, |base| base.len()),
             false => 0,
-        };
-        let end = base.div_ceil(CLUSTER).clamp(clusters.start, clusters.end);
+        }
+    }
+
+    /// Classifies clusters of zeroes: they hide what the backing file has there, and need no entry behind its end.
+    fn classify_zeroes(&self, clusters: Range<u64>, part: &mut Part) -> Result<()> {
+        let end = self
+            .hidden()
+            .div_ceil(CLUSTER)
+            .clamp(clusters.start, clusters.end);
         part.mark(clusters.start..end, Kind::Zero);
         part.mark(end..clusters.end, Kind::Unallocated);
         Ok(())
@@ -359,9 +366,14 @@ impl Clusters<'_> {
     fn next_data(&self, start: u64, end: u64) -> Result<Option<u64>> {
         let mut at = start;
         while at < end {
-            // Where all is zero, nothing has to be classified.
-            let Some(found) = self.image.next_data(at, end)? else {
-                return Ok(None);
+            // Where all is zero, nothing has to be classified; but zeroes that hide what the backing file has may share a cluster with its
+            // blocks, which makes that data.
+            let found = match at < self.hidden() {
+                true => at,
+                false => match self.image.next_data(at, end)? {
+                    Some(found) => found,
+                    None => return Ok(None),
+                },
             };
             let first = found / CLUSTER;
             let last = end

@@ -26,25 +26,29 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// The scan of a disk that is compared with this version.
+    ///
+    /// # Errors
+    /// `Unavailable`.
     pub(crate) fn scan<'a>(
         &self,
         store: &'a Store,
         source: &DiskSource,
         view: &'a View,
         task: &'a Task<'a>,
-    ) -> Scan<'a> {
-        Scan {
+    ) -> Result<Scan<'a>> {
+        Ok(Scan {
             store,
             view,
             parent: Parent {
                 root: self.root,
                 size: self.size,
-                base: source.base_id.as_deref().and_then(|id| store.base(id)),
+                base: store.base(source.base_id.as_deref())?,
                 has_base: source.has_base,
             },
             rate: source.rate,
             task,
-        }
+        })
     }
 }
 
@@ -71,7 +75,7 @@ pub fn compare_disk(
     task: &Task<'_>,
 ) -> Result<Comparison> {
     let (view, _) = View::open(source, against.snapshot.as_ref(), store.block_size)?;
-    let scan = against.scan(store, source, &view, task);
+    let scan = against.scan(store, source, &view, task)?;
     let mut names = Vec::new();
     let target = &mut Target::Names(&mut names);
     let state = scan::run(&scan, target, ScanState::default(), None)?;

@@ -1,6 +1,6 @@
 //! A disk as regions of blocks: what has to be read, and what is known from its tables.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diffcache_core::source::{FileSource, ReadAt};
@@ -10,6 +10,7 @@ use diffcache_qcow2::snapshots::{Disk, State};
 use diffcache_qcow2::Cluster;
 
 use crate::error::{Result, VersionsError};
+use crate::save::export::Export;
 
 /// Bytes that are read at a time, at most.
 pub const PIECE: u64 = 1 << 20;
@@ -38,9 +39,24 @@ pub struct Region {
     pub location: Location,
 }
 
+/// What a disk is read from.
+enum Source {
+    File(FileSource),
+    Export(Export),
+}
+
+impl Source {
+    fn bytes(&self) -> &dyn ReadAt {
+        match self {
+            Self::File(file) => file,
+            Self::Export(export) => export,
+        }
+    }
+}
+
 /// The regions of a disk that are compared with a version.
 pub struct View {
-    file: FileSource,
+    source: Source,
     compression: Compression,
     cluster_size: u64,
     /// Bytes of the guest's disk.
@@ -92,11 +108,33 @@ impl Format {
     }
 }
 
+/// Where a disk is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// A moment of a running guest's volume, which QEMU exports.
+    Export {
+        /// The server's socket.
+        socket: PathBuf,
+        /// The export's name.
+        name: String,
+        /// That of the export of its scratch file.
+        scratch: String,
+    },
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::File(PathBuf::new())
+    }
+}
+
 /// Which state of a disk is read, and how.
 #[derive(Debug, Clone, Default)]
 pub struct DiskSource {
-    /// The file.
-    pub path: PathBuf,
+    /// Where the disk is.
+    pub place: Place,
     /// The disk's format; if not given, see [`Format::of`].
     pub format: Option<Format>,
     /// A qcow2 disk's internal snapshot; its present state if there is none.
@@ -147,7 +185,26 @@ impl View {
         parent: Option<&SnapshotId>,
         block_size: u32,
     ) -> Result<(Self, bool)> {
-        let file = FileSource::open(&source.path)?;
+        match &source.place {
+            Place::File(path) => Self::open_file(path, source, parent, block_size),
+            Place::Export {
+                socket,
+                name,
+                scratch,
+            } => {
+                let export = Source::Export(Export::open(socket, name, scratch)?);
+                Ok((Self::raw(export, block_size)?, false))
+            }
+        }
+    }
+
+    fn open_file(
+        path: &Path,
+        source: &DiskSource,
+        parent: Option<&SnapshotId>,
+        block_size: u32,
+    ) -> Result<(Self, bool)> {
+        let file = FileSource::open(path)?;
         if Format::of(source.format, &file)? == Format::Qcow2 {
             return Self::open_qcow2(file, source, parent, block_size);
         }
@@ -157,19 +214,22 @@ impl View {
                 file.name()
             )));
         }
-        let regions = raw_regions(&file, block_size)?;
         // Advice: that it is not taken costs time, nothing else.
         let _ = rustix::fs::fadvise(file.file(), 0, None, rustix::fs::Advice::Sequential);
-        let view = Self {
-            size: file.len(),
-            file,
+        Ok((Self::raw(Source::File(file), block_size)?, false))
+    }
+
+    fn raw(source: Source, block_size: u32) -> Result<Self> {
+        let bytes = source.bytes();
+        Ok(Self {
+            size: bytes.len(),
+            regions: raw_regions(bytes, block_size)?,
+            source,
             compression: Compression::Zlib,
             cluster_size: PIECE,
-            regions,
             bytes_read: AtomicU64::new(0),
             whole: true,
-        };
-        Ok((view, false))
+        })
     }
 
     fn open_qcow2(
@@ -204,15 +264,15 @@ impl View {
             cluster_size,
             regions,
             bytes_read: AtomicU64::new(tables),
-            file,
+            source: Source::File(file),
             whole: !delta,
         };
         Ok((view, delta))
     }
 
-    /// The file that is read.
-    pub fn file(&self) -> &FileSource {
-        &self.file
+    /// What is read.
+    pub fn bytes(&self) -> &dyn ReadAt {
+        self.source.bytes()
     }
 
     /// Bytes of the regions that have to be read.
@@ -236,14 +296,15 @@ impl View {
             Location::Zero | Location::Base => out.fill(0),
             Location::At(offset) => {
                 // A qcow2 file may end within its last cluster.
-                let there = self.file.len().saturating_sub(offset).min(region.len) as usize;
-                self.file.read_exact_at(&mut out[..there], offset)?;
+                let bytes = self.bytes();
+                let there = bytes.len().saturating_sub(offset).min(region.len) as usize;
+                bytes.read_exact_at(&mut out[..there], offset)?;
                 out[there..].fill(0);
                 self.bytes_read.fetch_add(there as u64, Ordering::Relaxed);
             }
             Location::Compressed(offset, len) => {
                 let mut stream = vec![0; len as usize];
-                self.file.read_exact_at(&mut stream, offset)?;
+                self.bytes().read_exact_at(&mut stream, offset)?;
                 self.bytes_read.fetch_add(len, Ordering::Relaxed);
                 let mut cluster = vec![0; self.cluster_size as usize];
                 decompress(self.compression, &stream, &mut cluster)?;
@@ -257,11 +318,12 @@ impl View {
 
     /// Drops a region's bytes from the page cache if all of the disk is read, so that this evicts nothing else.
     pub fn forget(&self, region: &Region) {
-        if let (true, Location::At(offset)) = (self.whole, region.location) {
+        if let (true, Source::File(file), Location::At(offset)) =
+            (self.whole, &self.source, region.location)
+        {
             let len = std::num::NonZeroU64::new(region.len);
             // Advice: that it is not taken costs memory, nothing else.
-            let _ =
-                rustix::fs::fadvise(self.file.file(), offset, len, rustix::fs::Advice::DontNeed);
+            let _ = rustix::fs::fadvise(file.file(), offset, len, rustix::fs::Advice::DontNeed);
         }
     }
 }
@@ -337,7 +399,7 @@ fn qcow2_regions(
 }
 
 /// All of a raw disk; holes are zero.
-fn raw_regions(file: &FileSource, block_size: u32) -> Result<Vec<Region>> {
+fn raw_regions(file: &dyn ReadAt, block_size: u32) -> Result<Vec<Region>> {
     let (size, block) = (file.len(), u64::from(block_size));
     let mut regions = Vec::new();
     let mut at = 0;
@@ -413,7 +475,7 @@ mod tests {
         file.as_file().set_len(8 << 20).unwrap();
         file.as_file().write_all_at(&[7; 100], 5 << 20).unwrap();
         let source = DiskSource {
-            path: file.path().to_owned(),
+            place: Place::File(file.path().to_owned()),
             ..DiskSource::default()
         };
         let (view, delta) = View::open(&source, None, 4096).unwrap();

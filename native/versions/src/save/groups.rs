@@ -205,9 +205,9 @@ fn costs(store: &Store, pieces: &[Piece], groups: usize, shared: u64) -> Result<
 
 fn mean_block_bytes(store: &Store) -> f64 {
     let (mut bytes, mut blocks) = (0, 0);
-    for pack in store.packs().filter(|pack| !pack.index.names.is_empty()) {
-        bytes += pack.index.data_len;
-        blocks += pack.index.names.len() as u64;
+    for pack in store.packs().filter(|pack| pack.blocks > 0) {
+        bytes += pack.data_len;
+        blocks += u64::from(pack.blocks);
     }
     match bytes {
         0 => BLOCK_BYTES,
@@ -248,7 +248,7 @@ fn frame_costs(store: &Store, pieces: &[Piece], groups: usize) -> Result<Vec<f64
 fn used_frames(store: &Store, pieces: &[Piece]) -> Result<Vec<UsedFrame>> {
     let mut used = Vec::new();
     for piece in pieces.iter().filter(|piece| piece.pack != SPOOLED) {
-        let index = &store.pack(piece.pack)?.index;
+        let index = store.index(piece.pack)?;
         let mut at = 0;
         while at < piece.len {
             let (frame, within) = store.locate(piece.pack, piece.slot + at as u32)?;

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod disk;
+pub mod export;
 pub mod groups;
 pub mod journal;
 mod overlay;
@@ -121,7 +122,7 @@ struct Stored {
 pub fn save_disk(store: &Store, request: &SaveRequest, task: &Task<'_>) -> Result<SavedDisk> {
     let (source, against) = (&request.source, &request.against);
     let (view, is_delta) = View::open(source, against.snapshot.as_ref(), store.block_size)?;
-    let scan = against.scan(store, source, &view, task);
+    let scan = against.scan(store, source, &view, task)?;
     let stored = match &request.regrouping {
         None => store_new(&scan, &request.target)?,
         Some(regrouping) => store_regrouped(&scan, regrouping, &request.target)?,
@@ -159,11 +160,7 @@ pub fn blocks_changed(store: &Store, request: &SaveRequest, saved: &SavedDisk) -
     let Some(parent) = &request.parent else {
         return Ok(saved.blocks_changed);
     };
-    let base = request
-        .source
-        .base_id
-        .as_deref()
-        .and_then(|id| store.base(id));
+    let base = store.base(request.source.base_id.as_deref())?;
     let end = saved
         .size
         .max(parent.size)

@@ -20,7 +20,7 @@ use crate::store::crypt::Name;
 use crate::store::nodes::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
 use crate::store::pack_set::{PackSet, Unpacked};
 use crate::store::tree;
-use crate::store::Store;
+use crate::store::{Store, StoredNames};
 
 /// Pieces that are read before what is new in them is written.
 const BATCH: usize = 32;
@@ -352,6 +352,10 @@ impl Scan<'_> {
         let Piece { found, data } = piece;
         let mut blocks = (start..).step_by(size).zip(data[part].chunks_exact(size));
         for run in old {
+            let stored = match run.at {
+                BlockRef::Stored { pack, slot } => Some(store.names(pack, slot, run.len)?),
+                _ => None,
+            };
             for i in 0..run.len {
                 let Some((at, bytes)) = blocks.next() else {
                     return Ok(());
@@ -380,10 +384,9 @@ impl Scan<'_> {
                     }
                     continue;
                 }
-                if let BlockRef::Stored { pack, slot } = was {
-                    if store.holds(pack, slot, &name, bytes)? {
-                        continue;
-                    }
+                let same = |stored: &StoredNames<'_>| stored.holds(i, &name, bytes);
+                if stored.as_ref().is_some_and(same) {
+                    continue;
                 }
                 found.push(Found::New { block, name, at });
             }
@@ -401,14 +404,19 @@ fn take(
     task: &Task<'_>,
 ) -> Result<()> {
     let size = store.block_size as usize;
+    let new = piece.found.iter().filter_map(|found| match *found {
+        Found::New { name, at, .. } => Some((name, &piece.data[at..at + size])),
+        Found::Known(_) => None,
+    });
+    let mut copies = store.find_blocks(&new.collect::<Vec<_>>())?.into_iter();
     let ScanState { runs, counts, .. } = state;
     for found in &piece.found {
         let run = match *found {
             Found::Known(run) => run,
             Found::New { block, name, at } => {
                 let block_data = &piece.data[at..at + size];
-                let known = store.find_block(&name, block_data);
-                let known = known.or_else(|| target.known(&name));
+                let copy = copies.next().flatten();
+                let known = copy.or_else(|| target.known(&name));
                 let kept = match known {
                     Some(kept) => {
                         counts.deduplicated += 1;

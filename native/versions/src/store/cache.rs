@@ -1,64 +1,109 @@
-//! Frames that were decompressed last.
+//! What was read last of a store.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex};
 
-/// Decompressed frames kept in memory, in bytes, unless it is said otherwise: while a disk is put together from its start to its end,
-/// each of a hundred older versions has a frame open.
-const CACHE_BYTES: usize = 256 << 20;
+use diffcache_base::locks::Unpoisoned;
 
-/// The frames used last, by second chance: what was used since it last came to the front of the queue goes to its end once more.
-pub(super) struct Cache {
-    frames: HashMap<(u32, usize), Cached>,
-    order: VecDeque<(u32, usize)>,
+/// What was used last, up to a number of bytes, by second chance: what was used since it last came to the front of the queue goes to its end
+/// once more.
+pub(super) struct Cache<K, V>(Mutex<Entries<K, V>>);
+
+struct Entries<K, V> {
+    kept: HashMap<K, Cached<V>>,
+    order: VecDeque<K>,
     bytes: usize,
-    pub(super) limit: usize,
+    limit: usize,
 }
 
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache {
-            frames: HashMap::new(),
-            order: VecDeque::new(),
-            bytes: 0,
-            limit: CACHE_BYTES,
-        }
-    }
-}
-
-struct Cached {
-    frame: Arc<Vec<u8>>,
+struct Cached<V> {
+    value: Arc<V>,
+    bytes: usize,
     used: bool,
 }
 
-impl Cache {
-    pub(super) fn get(&mut self, key: (u32, usize)) -> Option<Arc<Vec<u8>>> {
-        self.frames.get_mut(&key).map(|cached| {
+impl<K: Copy + Eq + Hash, V> Cache<K, V> {
+    /// An empty one of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Mutex::new(Entries {
+            kept: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            limit,
+        }))
+    }
+
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.0.lock().unpoisoned().limit = limit;
+    }
+
+    pub(super) fn get(&self, key: K) -> Option<Arc<V>> {
+        let mut entries = self.0.lock().unpoisoned();
+        entries.kept.get_mut(&key).map(|cached| {
             cached.used = true;
-            Arc::clone(&cached.frame)
+            Arc::clone(&cached.value)
         })
     }
 
-    pub(super) fn put(&mut self, key: (u32, usize), frame: Arc<Vec<u8>>) {
-        self.bytes += frame.len();
-        let used = false;
-        if let Some(old) = self.frames.insert(key, Cached { frame, used }) {
-            self.bytes -= old.frame.len();
+    /// Returns what has a key; reads it if it is not there, which others may do at the same time.
+    ///
+    /// # Errors
+    /// What `read` returns, which also returns the bytes that it takes.
+    pub(super) fn get_or<E>(
+        &self,
+        key: K,
+        read: impl FnOnce() -> Result<(V, usize), E>,
+    ) -> Result<Arc<V>, E> {
+        if let Some(value) = self.get(key) {
+            return Ok(value);
+        }
+        let (value, bytes) = read()?;
+        let value = Arc::new(value);
+        self.put(key, Arc::clone(&value), bytes);
+        Ok(value)
+    }
+
+    /// Forgets what has a key.
+    pub(super) fn remove(&self, key: K) {
+        let mut entries = self.0.lock().unpoisoned();
+        if let Some(cached) = entries.kept.remove(&key) {
+            entries.bytes -= cached.bytes;
+            entries.order.retain(|other| *other != key);
+        }
+    }
+
+    fn put(&self, key: K, value: Arc<V>, bytes: usize) {
+        let mut entries = self.0.lock().unpoisoned();
+        let cached = Cached {
+            value,
+            bytes,
+            used: false,
+        };
+        entries.bytes += bytes;
+        if let Some(old) = entries.kept.insert(key, cached) {
+            entries.bytes -= old.bytes;
             return;
         }
-        self.order.push_back(key);
+        entries.order.push_back(key);
+        entries.shrink();
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Entries<K, V> {
+    fn shrink(&mut self) {
         while self.bytes > self.limit {
             let Some(oldest) = self.order.pop_front() else {
                 return;
             };
-            match self.frames.get_mut(&oldest) {
+            match self.kept.get_mut(&oldest) {
                 Some(cached) if cached.used => {
                     cached.used = false;
                     self.order.push_back(oldest);
                 }
                 Some(cached) => {
-                    self.bytes -= cached.frame.len();
-                    self.frames.remove(&oldest);
+                    self.bytes -= cached.bytes;
+                    self.kept.remove(&oldest);
                 }
                 None => {}
             }

@@ -1,7 +1,9 @@
 //! Is everything still there, and what can go?
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use diffcache_core::task::{for_each_piece, Task};
 
@@ -35,8 +37,7 @@ impl Damage {
 /// # Errors
 /// `Cancelled`, `Unavailable`; that something is damaged is no error but the answer.
 pub fn verify_pack(store: &Store, id: u32, len: u64, task: &Task<'_>) -> Result<Damage> {
-    let pack = store.pack(id)?;
-    let index = &pack.index;
+    let (pack, index) = (store.pack(id)?, store.index(id)?);
     let mut damage = Damage::default();
     if len != index.data_len {
         damage
@@ -44,13 +45,14 @@ pub fn verify_pack(store: &Store, id: u32, len: u64, task: &Task<'_>) -> Result<
             .push(format!("it has {len} bytes instead of {}", index.data_len));
     }
     match store.read(pack, 0, PACK_HEADER as usize) {
-        Ok(header) if header == pack_header(index) => {}
+        Ok(header) if header == pack_header(&index) => {}
         Ok(_) => damage.reasons.push("its header is damaged".to_owned()),
         Err(error) => damage.reasons.push(reason(error)?),
     }
     let frames = for_each_piece(task, index.frames.len() as u64, |frame| match verify_frame(
         store,
         pack,
+        &index,
         frame as usize,
     ) {
         Ok(()) => Ok(None),
@@ -76,16 +78,14 @@ fn reason(error: VersionsError) -> Result<String> {
     }
 }
 
-fn verify_frame(store: &Store, pack: &Pack, at: usize) -> Result<()> {
-    let index = &pack.index;
+fn verify_frame(store: &Store, pack: &Pack, index: &PackIndex, at: usize) -> Result<()> {
     let frame = &index.frames[at];
     let kept = store.read(pack, frame.offset, frame.len as usize)?;
     let cipher = store.cipher_of(pack)?;
     let blocks = decode_frame(index, frame, kept, cipher)?;
-    let ranks = frame.first as usize..(frame.first + frame.count) as usize;
-    let names = index.names.get(ranks).unwrap_or_default();
-    for (block, name) in blocks.chunks_exact(index.block_size as usize).zip(names) {
-        if cipher.name(block) != *name {
+    let ranks = frame.first..frame.first + frame.count;
+    for (block, rank) in blocks.chunks_exact(index.block_size as usize).zip(ranks) {
+        if cipher.name(block) != store.name_at(pack.id, rank)? {
             return Err(VersionsError::damaged(
                 index.object(),
                 "a block is not what its name says",
@@ -101,6 +101,8 @@ pub struct Hits<'a> {
     /// Slots that cannot be had, by pack.
     damaged: &'a HashMap<u32, BTreeSet<u32>>,
     known: HashMap<NodeRef, bool>,
+    /// Whether the indexes of packs are intact.
+    intact: HashMap<u32, bool>,
 }
 
 impl<'a> Hits<'a> {
@@ -110,51 +112,85 @@ impl<'a> Hits<'a> {
             store,
             damaged,
             known: HashMap::new(),
+            intact: HashMap::new(),
         }
     }
 
-    /// Whether a tree needs something that is damaged or missing.
-    pub fn hits(&mut self, root: NodeRef) -> bool {
+    /// Whether a tree needs something that is damaged or missing. Packs themselves are not read.
+    ///
+    /// # Errors
+    /// `Unavailable`: it is not known.
+    pub fn hits(&mut self, root: NodeRef) -> Result<bool> {
         self.below(root, HEIGHT)
     }
 
-    fn below(&mut self, node: NodeRef, level: u32) -> bool {
+    fn below(&mut self, node: NodeRef, level: u32) -> Result<bool> {
         if node.uniform().is_some() {
-            return false;
+            return Ok(false);
         }
         if let Some(hit) = self.known.get(&node) {
-            return *hit;
+            return Ok(*hit);
         }
         let hit = match level {
-            0 => self.leaf(node),
-            _ => match self.store.maps.children(node, level) {
-                Err(_) => true,
-                Ok(children) => children
-                    .into_iter()
-                    .any(|child| self.below(child, level - 1)),
+            0 => self.leaf(node)?,
+            _ => match known(self.store.maps.children(node, level))? {
+                None => true,
+                Some(children) => {
+                    let mut hit = false;
+                    for child in children {
+                        hit = hit || self.below(child, level - 1)?;
+                    }
+                    hit
+                }
             },
         };
         self.known.insert(node, hit);
-        hit
+        Ok(hit)
     }
 
-    fn leaf(&self, node: NodeRef) -> bool {
-        let Ok(runs) = self.store.maps.leaf(node, 0) else {
-            return true;
+    fn leaf(&mut self, node: NodeRef) -> Result<bool> {
+        let Some(runs) = known(self.store.maps.leaf(node, 0))? else {
+            return Ok(true);
         };
-        runs.iter().any(|run| match run.at {
-            BlockRef::Stored { pack, slot } => {
+        for run in runs {
+            if let BlockRef::Stored { pack, slot } = run.at {
                 let slots = slot..=slot.saturating_add(run.len as u32 - 1);
-                let Ok(entry) = self.store.pack(pack) else {
-                    return true;
-                };
-                let missing = |slot: u32| entry.index.rank(slot).is_none();
-                let damaged = self.damaged.get(&pack);
-                damaged.is_some_and(|bad| bad.range(slots.clone()).next().is_some())
-                    || slots.clone().any(missing)
+                if !self.is_intact(pack)? || self.lacks(pack, slots)? {
+                    return Ok(true);
+                }
             }
-            _ => false,
-        })
+        }
+        Ok(false)
+    }
+
+    fn is_intact(&mut self, pack: u32) -> Result<bool> {
+        if let Some(intact) = self.intact.get(&pack) {
+            return Ok(*intact);
+        }
+        let intact = known(self.store.check_index(pack))?.is_some();
+        self.intact.insert(pack, intact);
+        Ok(intact)
+    }
+
+    fn lacks(&self, pack: u32, slots: RangeInclusive<u32>) -> Result<bool> {
+        let damaged = self.damaged.get(&pack);
+        if damaged.is_some_and(|bad| bad.range(slots.clone()).next().is_some()) {
+            return Ok(true);
+        }
+        let index = known(self.store.index(pack))?;
+        Ok(index.is_none_or(|index| slots.into_iter().any(|slot| index.rank(slot).is_none())))
+    }
+}
+
+/// What was read of the store; `None` if it is damaged or missing.
+///
+/// # Errors
+/// Those for which it may be neither.
+pub fn known<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -168,30 +204,35 @@ pub struct Need {
 }
 
 /// How much of a pack some trees need. Of a pack whose index cannot be read it is only known what is needed.
-pub fn need(store: &Store, id: u32, live: &Live) -> Need {
+///
+/// # Errors
+/// `Unavailable`.
+pub fn need(store: &Store, id: u32, live: &Live) -> Result<Need> {
     let mut need = Need::default();
-    let Ok(pack) = store.pack(id) else {
+    let Some(index) = known(store.index(id))? else {
         need.live = live.slots_of(id);
-        return need;
+        return Ok(need);
     };
-    let index = &pack.index;
-    for rank in 0..index.names.len() as u32 {
-        match live.has_slot(id, index.slot(rank)) {
+    for slot in index.all_slots() {
+        match live.has_slot(id, slot) {
             true => need.live += 1,
             false => need.dead += 1,
         }
     }
-    need
+    Ok(need)
 }
 
 /// How many nodes of a map some trees need. Of a map that cannot be read it is only known what is needed.
-pub fn need_nodes(store: &Store, id: u32, live: &Live) -> Need {
+///
+/// # Errors
+/// `Unavailable`.
+pub fn need_nodes(store: &Store, id: u32, live: &Live) -> Result<Need> {
     let needed = live.nodes_of(id);
-    let dead = store.maps.get(id).map_or(0, |map| {
+    let dead = known(store.maps.get(id))?.map_or(0, |map| {
         let all = (0..map.len() as u32).filter(|index| map.node(*index).is_ok());
         (all.count() as u64).saturating_sub(needed)
     });
-    Need { live: needed, dead }
+    Ok(Need { live: needed, dead })
 }
 
 /// Writes the next generation of a pack: without the blocks that no tree needs. Frames of which all is needed are copied as they are.
@@ -207,7 +248,7 @@ pub fn compact(
     task: &Task<'_>,
 ) -> Result<Written> {
     let mut compactor = Compactor::new(store, id, dir, level)?;
-    for at in 0..compactor.pack.index.frames.len() {
+    for at in 0..compactor.index.frames.len() {
         task.check()?;
         compactor.frame(at, live)?;
     }
@@ -227,13 +268,13 @@ pub fn repack(
     task: &Task<'_>,
 ) -> Result<Written> {
     let mut compactor = Compactor::new(store, id, dir, level)?;
-    let frames = compactor.pack.index.frames.len();
-    let meter = task.meter(compactor.pack.index.data_len);
+    let frames = compactor.index.frames.len();
+    let meter = task.meter(compactor.index.data_len);
     for at in 0..frames {
         task.check()?;
         let ranks = compactor.needed(at, live);
         compactor.take(at, &ranks)?;
-        meter.add(u64::from(compactor.pack.index.frames[at].len));
+        meter.add(u64::from(compactor.index.frames[at].len));
     }
     compactor.finish()
 }
@@ -241,6 +282,7 @@ pub fn repack(
 struct Compactor<'a> {
     store: &'a Store,
     pack: &'a Pack,
+    index: Arc<PackIndex>,
     writer: PackWriter,
     encoder: Encoder,
     /// The slots of all blocks that are kept.
@@ -252,12 +294,12 @@ struct Compactor<'a> {
 
 impl<'a> Compactor<'a> {
     fn new(store: &'a Store, id: u32, dir: &Path, level: i32) -> Result<Self> {
-        let pack = store.pack(id)?;
-        let old = &pack.index;
+        let (pack, old) = (store.pack(id)?, store.index(id)?);
         let new = PackIndex::new(id, old.generation + 1, old.block_size, old.sealed);
         Ok(Self {
             store,
             pack,
+            index: old,
             writer: PackWriter::create(dir, new)?,
             encoder: Encoder::new(level),
             slots: Vec::new(),
@@ -268,14 +310,14 @@ impl<'a> Compactor<'a> {
 
     fn finish(mut self) -> Result<Written> {
         self.flush()?;
-        let total = self.pack.index.slots_total;
+        let total = self.index.slots_total;
         let dropped = (self.slots.len() as u32) < total;
         self.writer.finish(dropped.then_some((self.slots, total)))
     }
 
     /// The blocks of a frame that are needed, by rank.
     fn needed(&self, at: usize, live: &Live) -> Vec<u32> {
-        let index = &self.pack.index;
+        let index = &self.index;
         let frame = &index.frames[at];
         (frame.first..frame.first + frame.count)
             .filter(|rank| live.has_slot(index.id, index.slot(*rank)))
@@ -284,7 +326,7 @@ impl<'a> Compactor<'a> {
 
     fn frame(&mut self, at: usize, live: &Live) -> Result<()> {
         let ranks = self.needed(at, live);
-        let whole = ranks.len() == self.pack.index.frames[at].count as usize;
+        let whole = ranks.len() == self.index.frames[at].count as usize;
         // A few blocks that wait are better joined with this frame than kept in a small one. The new pack has the present key.
         let whole = whole && self.pack.key == self.store.key();
         match whole && (self.names.is_empty() || self.names.len() >= FRAME_BLOCKS / 2) {
@@ -296,7 +338,7 @@ impl<'a> Compactor<'a> {
     /// Keeps a whole frame as it is.
     fn copy(&mut self, at: usize, ranks: &[u32]) -> Result<()> {
         self.flush()?;
-        let index = &self.pack.index;
+        let index = &self.index;
         let frame = &index.frames[at];
         let kept = self
             .store
@@ -304,7 +346,7 @@ impl<'a> Compactor<'a> {
         decode_frame(index, frame, kept.clone(), &self.store.cipher)?;
         self.slots
             .extend(ranks.iter().map(|rank| index.slot(*rank)));
-        let names = names_of(index, ranks);
+        let names = self.names_of(ranks)?;
         self.writer.append(&names, &kept, frame.raw)
     }
 
@@ -313,10 +355,10 @@ impl<'a> Compactor<'a> {
         if ranks.is_empty() {
             return Ok(());
         }
-        let index = &self.pack.index;
+        let index = Arc::clone(&self.index);
         let blocks = self.store.frame(index.id, at)?;
         let size = index.block_size as usize;
-        for (rank, name) in ranks.iter().zip(names_of(index, ranks)) {
+        for (rank, name) in ranks.iter().zip(self.names_of(ranks)?) {
             let start = (rank - index.frames[at].first) as usize * size;
             let block = &blocks[start..start + size];
             self.blocks.extend_from_slice(block);
@@ -332,6 +374,11 @@ impl<'a> Compactor<'a> {
         Ok(())
     }
 
+    fn names_of(&self, ranks: &[u32]) -> Result<Vec<Name>> {
+        let name = |rank: &u32| self.store.name_at(self.index.id, *rank);
+        ranks.iter().map(name).collect()
+    }
+
     fn flush(&mut self) -> Result<()> {
         if self.names.is_empty() {
             return Ok(());
@@ -342,11 +389,6 @@ impl<'a> Compactor<'a> {
         self.blocks.clear();
         Ok(())
     }
-}
-
-fn names_of(index: &PackIndex, ranks: &[u32]) -> Vec<Name> {
-    let name = |rank: &u32| index.names.get(*rank as usize).copied();
-    ranks.iter().filter_map(name).collect()
 }
 
 /// Writes the next generation of a map: without the nodes that no tree needs. Returns the file and its bytes.

@@ -5,11 +5,12 @@
 //! others are its parent's, so that comparing two versions costs what differs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Result, VersionsError};
+use crate::store::cache::Cache;
 use crate::store::codec::{Cursor, VERSION};
+use crate::store::files::{Files, Place};
 use crate::store::nodes::{decode_inner, decode_leaf, BlockRef, NodeRef, Run, FANOUT, LEAF_BLOCKS};
 use crate::store::pack_index::{checked, expect, Check};
 use diffcache_base::locks::Unpoisoned;
@@ -59,6 +60,10 @@ impl MapFile {
 
     fn object(&self) -> String {
         format!("map {}", self.id)
+    }
+
+    fn memory(&self) -> usize {
+        self.body.len() + self.ends.len() * 4
     }
 
     /// Adds a node.
@@ -167,55 +172,82 @@ fn check_len(len: u64) -> Result<()> {
     }
 }
 
+/// Bytes in memory of maps that were read.
+const READ: usize = 48 << 20;
+
 /// All maps of a store, each read when a node of it is first asked for.
-#[derive(Default)]
 pub struct Maps {
-    paths: BTreeMap<u32, (PathBuf, Check)>,
-    loaded: Mutex<HashMap<u32, Arc<MapFile>>>,
+    places: BTreeMap<u32, (Place, Check)>,
+    /// Those that are nowhere else.
+    inserted: Mutex<HashMap<u32, Arc<MapFile>>>,
+    read: Cache<u32, MapFile>,
+    files: Arc<Files>,
+}
+
+impl Default for Maps {
+    fn default() -> Maps {
+        Maps {
+            places: BTreeMap::new(),
+            inserted: Mutex::default(),
+            read: Cache::new(READ),
+            files: Arc::default(),
+        }
+    }
 }
 
 impl Maps {
-    /// Adds a map by its file, and the checksum that the file has to end with, if that is known.
-    pub fn add(&mut self, id: u32, path: PathBuf, check: Check) {
-        self.paths.insert(id, (path, check));
+    pub(super) fn set_files(&mut self, files: Arc<Files>) {
+        self.files = files;
+    }
+
+    /// Adds a map by its file, and the checksum that the file has to end with.
+    pub fn add(&mut self, id: u32, place: Place, check: Check) {
+        self.places.insert(id, (place, check));
     }
 
     /// A number that no map has.
     pub fn unused_id(&self) -> u32 {
-        let loaded = self.loaded().keys().max().copied().unwrap_or(0);
-        let known = self.paths.keys().max().copied().unwrap_or(0);
-        loaded.max(known).saturating_add(1)
+        let inserted = self.inserted().keys().max().copied().unwrap_or(0);
+        let known = self.places.keys().max().copied().unwrap_or(0);
+        inserted.max(known).saturating_add(1)
     }
 
     /// Adds a map that is in memory.
     pub fn insert(&self, map: Arc<MapFile>) {
-        self.loaded().insert(map.id(), map);
+        self.inserted().insert(map.id(), map);
     }
 
-    fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<MapFile>>> {
-        self.loaded.lock().unpoisoned()
+    fn inserted(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<MapFile>>> {
+        self.inserted.lock().unpoisoned()
     }
 
     /// A map.
     ///
     /// # Errors
-    /// `Missing`, `Damaged`, `Io`.
+    /// `Missing`, `Damaged`, `Io`, `Unavailable`.
     pub fn get(&self, id: u32) -> Result<Arc<MapFile>> {
-        if let Some(map) = self.loaded().get(&id) {
+        if let Some(map) = self.inserted().get(&id) {
             return Ok(Arc::clone(map));
         }
+        self.read.get_or(id, || {
+            let place = self.places.get(&id);
+            let (place, check) =
+                place.ok_or_else(|| VersionsError::Missing(format!("map {id}")))?;
+            let map = self.files.noted(place, self.read_map(id, place, check))?;
+            let memory = map.memory();
+            Ok((map, memory))
+        })
+    }
+
+    fn read_map(&self, id: u32, place: &Place, check: &Check) -> Result<MapFile> {
         let object = format!("map {id}");
-        let path = self.paths.get(&id);
-        let (path, check) = path.ok_or_else(|| VersionsError::Missing(object.clone()))?;
-        let bytes = std::fs::read(path).map_err(VersionsError::io(path.display().to_string()))?;
+        let bytes = self.files.read(place)?;
         expect(&bytes, check, &object)?;
         let map = MapFile::decode(&bytes, &object)?;
-        if map.id() != id {
-            return Err(VersionsError::damaged(object, "it is another map"));
+        match map.id() == id {
+            true => Ok(map),
+            false => Err(VersionsError::damaged(object, "it is another map")),
         }
-        let map = Arc::new(map);
-        self.insert(Arc::clone(&map));
-        Ok(map)
     }
 
     /// The runs of a leaf that starts at block `start`.
@@ -255,6 +287,7 @@ impl Maps {
 mod tests {
     use super::*;
     use crate::store::nodes::{encode_inner, encode_leaf};
+    use crate::store::pack_index::{check_of, PackIndex};
     use proptest::prelude::*;
 
     #[test]
@@ -308,7 +341,8 @@ mod tests {
             let mut sealed = bytes.clone();
             sealed.extend_from_slice(blake3::hash(&bytes).as_bytes());
             let _ = MapFile::decode(&sealed, "noise");
-            let _ = crate::store::pack_index::PackIndex::decode(&sealed, "noise");
+            let _ = PackIndex::parse(&bytes, "noise");
+            let _ = PackIndex::read(&sealed, &check_of(&sealed), "noise");
         }
     }
 }

@@ -5,66 +5,87 @@ mod cache;
 pub mod check;
 pub mod codec;
 pub mod crypt;
+mod files;
 pub mod frames;
 pub mod map;
 pub mod nodes;
 pub mod pack_index;
 pub mod pack_set;
-mod table;
+mod reading;
+mod search;
 #[cfg(test)]
 mod tests;
 pub mod tree;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_core::source::open_file;
 
 use crate::error::{Result, VersionsError};
 use crate::store::base::BaseIndex;
 use crate::store::crypt::{Cipher, Name};
-use crate::store::frames::decode_frame;
 use crate::store::map::Maps;
 use crate::store::nodes::BlockRef;
-use crate::store::pack_index::PackIndex;
+use crate::store::pack_index::{Check, PackIndex, SECTION};
 use crate::store::pack_set::Written;
 
 use self::cache::Cache;
-use self::table::Table;
+use self::files::Files;
+pub use self::files::{Place, Remote};
+pub use self::reading::StoredNames;
+use self::search::Search;
 
-/// Reads packs that are not local files.
-pub trait Remote: Send + Sync {
-    /// `len` bytes of the blob `name` from `offset` on.
-    ///
-    /// # Errors
-    /// `Unavailable`, `Missing`.
-    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
-}
+/// Decompressed frames kept in memory, in bytes, unless it is said otherwise: while a disk is put together from its start to its end,
+/// each of a hundred versions that have blocks of it has a frame open.
+const FRAMES: usize = 128 << 20;
 
-/// Where a pack's bytes are.
-#[derive(Debug, Clone)]
-pub enum Place {
-    /// A local file.
-    File(PathBuf),
-    /// A blob that `Remote` reads.
-    Blob(String),
-}
+/// Bytes in memory of indexes without names: those of some 60 GiB of packs.
+const INDEXES: usize = 4 << 20;
+
+/// Bytes in memory of names: those of 4 GiB of blocks, in sections; a hundred versions may have one in use each.
+const NAMES: usize = 24 << 20;
 
 /// A pack of the store.
+#[derive(Debug)]
 pub struct Pack {
-    /// Its index.
-    pub index: PackIndex,
+    /// Its number.
+    pub id: u32,
     /// Who wrote it: blocks of packs of one origin were written one after the other.
     pub origin: u64,
-    /// Where its bytes are.
-    pub place: Place,
     /// The number of the key that names its blocks and seals its frames.
     pub key: u32,
+    /// Its blocks.
+    pub blocks: u32,
+    /// Its bytes.
+    pub data_len: u64,
+    /// Where its bytes are.
+    pub place: Place,
+    /// Where its index is.
+    pub index: Place,
+    /// The checksum that the index ends with.
+    pub check: Check,
+}
+
+impl Pack {
+    /// What errors call the pack.
+    pub fn object(&self) -> String {
+        format!("pack {}", self.id)
+    }
+}
+
+/// A pack, and its file once it was read.
+struct Kept {
+    pack: Pack,
     file: OnceLock<File>,
+}
+
+/// The index of a base image: its file, the checksum that it ends with if that is known, and what it says once it was read.
+struct KeptBase {
+    place: Place,
+    check: Option<Check>,
+    index: OnceLock<BaseIndex>,
 }
 
 /// The store.
@@ -79,11 +100,20 @@ pub struct Store {
     former: BTreeMap<u32, Cipher>,
     /// All maps.
     pub maps: Maps,
-    packs: BTreeMap<u32, Pack>,
-    bases: HashMap<String, BaseIndex>,
-    remote: Option<Box<dyn Remote>>,
-    table: OnceLock<Table>,
-    cache: Mutex<Cache>,
+    packs: BTreeMap<u32, Kept>,
+    bases: HashMap<String, KeptBase>,
+    files: Arc<Files>,
+    /// Built when blocks are first searched.
+    search: Mutex<Option<Search>>,
+    read: Read,
+}
+
+/// What was read last of the packs.
+struct Read {
+    frames: Cache<(u32, usize), Vec<u8>>,
+    indexes: Cache<u32, PackIndex>,
+    /// By pack and section.
+    names: Cache<(u32, u32), Vec<Name>>,
 }
 
 impl Store {
@@ -105,27 +135,42 @@ impl Store {
             maps: Maps::default(),
             packs: BTreeMap::new(),
             bases: HashMap::new(),
-            remote: None,
-            table: OnceLock::new(),
-            cache: Mutex::default(),
+            files: Arc::default(),
+            search: Mutex::default(),
+            read: Read {
+                frames: Cache::new(FRAMES),
+                indexes: Cache::new(INDEXES),
+                names: Cache::new(NAMES),
+            },
         })
     }
 
     /// Sets how many bytes of decompressed frames are kept in memory.
     pub fn set_cache(&self, bytes: usize) {
-        self.cache().limit = bytes;
+        self.read.frames.set_limit(bytes);
+    }
+
+    /// Keeps all indexes that are read, whose files may be gone later; names not.
+    pub fn keep_indexes(&self) {
+        self.read.indexes.set_limit(usize::MAX);
+    }
+
+    /// What was found to be damaged or missing of indexes and maps so far, by file, and why.
+    pub fn damage(&self) -> BTreeMap<String, String> {
+        self.files.damage()
     }
 
     /// Closes the files of packs; those that are read again are opened again. What was deleted takes space until then.
     pub fn close_files(&mut self) {
-        for pack in self.packs.values_mut() {
-            pack.file = OnceLock::new();
+        for kept in self.packs.values_mut() {
+            kept.file = OnceLock::new();
         }
     }
 
-    /// Sets who reads packs that are not local files.
+    /// Sets who reads what is not in local files.
     pub fn set_remote(&mut self, remote: Box<dyn Remote>) {
-        self.remote = Some(remote);
+        self.files = Arc::new(Files::new(remote));
+        self.maps.set_files(Arc::clone(&self.files));
     }
 
     /// Sets the number of the key, and former keys by their numbers.
@@ -153,78 +198,73 @@ impl Store {
         self.former.get(&pack.key).ok_or_else(|| {
             VersionsError::Invalid(format!(
                 "{} is sealed with key {}, which was retired",
-                pack.index.object(),
+                pack.object(),
                 pack.key
             ))
         })
     }
 
-    /// Adds a pack from the bytes of its index. `key` is the number of the key that it is sealed with.
+    /// Adds a pack. Its index is read when it is needed.
     ///
     /// # Errors
-    /// `Damaged`; `Invalid` if it belongs to another store.
-    pub fn add_pack(
-        &mut self,
-        id: u32,
-        origin: u64,
-        index: &[u8],
-        place: Place,
-        key: u32,
-    ) -> Result<()> {
-        let index = PackIndex::decode(index, &format!("the index of pack {id}"))?;
-        if index.id != id {
-            return Err(VersionsError::damaged(
-                format!("the index of pack {id}"),
-                "it is another pack's",
-            ));
-        }
-        if index.block_size != self.block_size || index.sealed != self.cipher.seals() {
-            return Err(VersionsError::Invalid(format!(
-                "pack {id} has blocks of {} bytes, {}: open the store accordingly",
-                index.block_size,
-                if index.sealed {
-                    "sealed with a key"
-                } else {
-                    "without a key"
-                },
-            )));
-        }
-        let pack = Pack {
-            index,
-            origin,
-            place,
-            key,
-            file: OnceLock::new(),
-        };
+    /// `Invalid` if the store does not have its key.
+    pub fn add_pack(&mut self, pack: Pack) -> Result<()> {
         self.cipher_of(&pack)?;
-        self.packs.insert(id, pack);
-        // Built again when it is needed.
-        self.table = OnceLock::new();
+        self.read.indexes.remove(pack.id);
+        for section in 0..pack.blocks.div_ceil(SECTION) {
+            self.read.names.remove((pack.id, section));
+        }
+        let file = OnceLock::new();
+        self.packs.insert(pack.id, Kept { pack, file });
+        *self.search.lock().unpoisoned() = None;
         Ok(())
     }
 
     /// Adds packs that were just written, so that blocks in them are found.
     ///
     /// # Errors
-    /// As `add_pack`; `Io`.
+    /// As `add_pack`.
     pub fn add_written(&mut self, packs: &[Written], origin: u64) -> Result<()> {
-        for pack in packs {
-            let name = pack.index.display().to_string();
-            let index = std::fs::read(&pack.index).map_err(VersionsError::io(name))?;
-            let place = Place::File(pack.data.clone());
-            self.add_pack(pack.id, origin, &index, place, self.key)?;
+        let mut search = self.search.lock().unpoisoned().take();
+        for written in packs {
+            self.add_pack(Pack {
+                id: written.id,
+                origin,
+                key: self.key,
+                blocks: written.blocks,
+                data_len: written.data_len,
+                place: Place::File(written.data.clone()),
+                index: Place::File(written.index.clone()),
+                check: written.check,
+            })?;
+            if let Some(search) = &mut search {
+                search.add(self, written.id, true)?;
+            }
         }
+        *self.search.lock().unpoisoned() = search;
         Ok(())
     }
 
-    /// Adds the index of a base image.
-    pub fn add_base(&mut self, id: String, base: BaseIndex) {
+    /// Removes a pack, as if it had never been in the store.
+    pub fn remove_pack(&mut self, id: u32) {
+        self.packs.remove(&id);
+        *self.search.lock().unpoisoned() = None;
+    }
+
+    /// Adds the index of a base image: its file, and the checksum that it ends with, if that is known. It is read when it is needed.
+    pub fn add_base(&mut self, id: String, place: Place, check: Option<Check>) {
+        let index = OnceLock::new();
+        let base = KeptBase {
+            place,
+            check,
+            index,
+        };
         self.bases.insert(id, base);
     }
 
-    /// The index of a base image, if it is known.
-    pub fn base(&self, id: &str) -> Option<&BaseIndex> {
-        self.bases.get(id)
+    fn kept(&self, id: u32) -> Result<&Kept> {
+        let kept = self.packs.get(&id);
+        kept.ok_or_else(|| VersionsError::Missing(format!("pack {id}")))
     }
 
     /// A pack.
@@ -232,158 +272,45 @@ impl Store {
     /// # Errors
     /// `Missing`.
     pub fn pack(&self, id: u32) -> Result<&Pack> {
-        let pack = self.packs.get(&id);
-        pack.ok_or_else(|| VersionsError::Missing(format!("pack {id}")))
+        self.kept(id).map(|kept| &kept.pack)
     }
 
     /// All packs, by number.
     pub fn packs(&self) -> impl Iterator<Item = &Pack> {
-        self.packs.values()
+        self.packs.values().map(|kept| &kept.pack)
     }
 
-    /// The name of a stored block.
+    /// Where copies of some blocks are kept, as far as they are found, by their names: with the present key, or a former one.
     ///
     /// # Errors
-    /// `Missing` if it was dropped or never was.
-    pub fn name(&self, pack: u32, slot: u32) -> Result<&Name> {
-        let name = self.pack(pack)?.index.name(slot);
-        name.ok_or_else(|| VersionsError::Missing(format!("block {slot} of pack {pack}")))
-    }
-
-    /// Whether a stored block is this one, which has the name `name`.
-    ///
-    /// # Errors
-    /// `Missing` if it was dropped or never was.
-    pub fn holds(&self, pack: u32, slot: u32, name: &Name, block: &[u8]) -> Result<bool> {
-        let entry = self.pack(pack)?;
-        let stored = self.name(pack, slot)?;
-        match entry.key == self.key {
-            true => Ok(stored == name),
-            false => Ok(*stored == self.cipher_of(entry)?.name(block)),
-        }
-    }
-
-    /// The name that a stored block has with the present key. The blocks of packs with a former key have to be read.
-    ///
-    /// # Errors
-    /// As `frame`; `Missing` if it was dropped or never was.
-    pub fn present_name(&self, pack: u32, slot: u32) -> Result<Name> {
-        if self.pack(pack)?.key == self.key {
-            return self.name(pack, slot).copied();
-        }
-        let mut block = vec![0; self.block_size as usize];
-        self.read_block(pack, slot, &mut block)?;
-        Ok(self.cipher.name(&block))
-    }
-
-    /// Where a block is kept, which has the name `name`, if the store has it: with the present key, or a former one.
-    pub fn find_block(&self, name: &Name, block: &[u8]) -> Option<BlockRef> {
-        self.find(name).or_else(|| {
-            let mut former = self.former.values();
-            former.find_map(|cipher| self.find(&cipher.name(block)))
-        })
-    }
-
-    /// Where a block with this name is kept, if the store has one.
-    pub fn find(&self, name: &Name) -> Option<BlockRef> {
-        self.table
-            .get_or_init(|| Table::build(&self.packs))
-            .find(&self.packs, name)
-    }
-
-    /// Bytes of a pack as they are kept.
-    ///
-    /// # Errors
-    /// `Io`, `Missing`, `Unavailable`, `Damaged` if the pack is shorter.
-    pub fn read(&self, pack: &Pack, offset: u64, len: usize) -> Result<Vec<u8>> {
-        match &pack.place {
-            Place::Blob(name) => {
-                let remote = self.remote.as_ref();
-                let remote = remote.ok_or_else(|| VersionsError::Missing(name.clone()))?;
-                let bytes = remote.read(name, offset, len)?;
-                match bytes.len() == len {
-                    true => Ok(bytes),
-                    false => Err(VersionsError::damaged(pack.index.object(), "it ends early")),
-                }
-            }
-            Place::File(path) => {
-                let mut bytes = vec![0; len];
-                let read = match pack.file.get() {
-                    Some(file) => file.read_exact_at(&mut bytes, offset),
-                    None => open_file(path).and_then(|file| {
-                        pack.file
-                            .get_or_init(|| file)
-                            .read_exact_at(&mut bytes, offset)
-                    }),
-                };
-                match read {
-                    Ok(()) => Ok(bytes),
-                    Err(error) => Err(unreadable(pack, path, error)),
-                }
+    /// `Unavailable`.
+    pub fn find_blocks(&self, blocks: &[(Name, &[u8])]) -> Result<Vec<Option<BlockRef>>> {
+        let names: Vec<Name> = blocks.iter().map(|(name, _)| *name).collect();
+        let mut found = self.find(&names)?;
+        for cipher in self.former.values() {
+            let left: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_none()).collect();
+            let names: Vec<Name> = left.iter().map(|at| cipher.name(blocks[*at].1)).collect();
+            for (at, copy) in left.into_iter().zip(self.find(&names)?) {
+                found[at] = copy;
             }
         }
+        Ok(found)
     }
 
-    /// The blocks of a frame.
+    /// Where copies of blocks with some names are kept, as far as they are found.
     ///
     /// # Errors
-    /// As `read`; `Damaged`.
-    pub fn frame(&self, pack: u32, frame: usize) -> Result<Arc<Vec<u8>>> {
-        if let Some(blocks) = self.cache().get((pack, frame)) {
-            return Ok(blocks);
+    /// `Unavailable`.
+    pub fn find(&self, names: &[Name]) -> Result<Vec<Option<BlockRef>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
         }
-        let entry = self.pack(pack)?;
-        let what = entry.index.frames.get(frame);
-        let what = what.ok_or_else(|| VersionsError::Missing(format!("a frame of pack {pack}")))?;
-        let kept = self.read(entry, what.offset, what.len as usize)?;
-        let blocks = Arc::new(decode_frame(
-            &entry.index,
-            what,
-            kept,
-            self.cipher_of(entry)?,
-        )?);
-        self.cache().put((pack, frame), Arc::clone(&blocks));
-        Ok(blocks)
-    }
-
-    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
-        self.cache.lock().unpoisoned()
-    }
-
-    /// Returns the frame that contains a block, and its position in it.
-    ///
-    /// # Errors
-    /// `Missing`.
-    pub fn locate(&self, pack: u32, slot: u32) -> Result<(usize, u32)> {
-        let index = &self.pack(pack)?.index;
-        let frame = index.rank(slot).and_then(|rank| index.frame_of(rank));
-        frame.ok_or_else(|| VersionsError::Missing(format!("block {slot} of pack {pack}")))
-    }
-
-    /// Copies a stored block to `out`, which is as long as a block.
-    ///
-    /// # Errors
-    /// As `frame`.
-    pub fn read_block(&self, pack: u32, slot: u32, out: &mut [u8]) -> Result<()> {
-        let (frame, at) = self.locate(pack, slot)?;
-        let blocks = self.frame(pack, frame)?;
-        let start = at as usize * self.block_size as usize;
-        let block = blocks.get(start..start + out.len());
-        let block = block.ok_or_else(|| VersionsError::Missing(format!("block {slot}")))?;
-        out.copy_from_slice(block);
-        Ok(())
-    }
-}
-
-fn unreadable(pack: &Pack, path: &std::path::Path, error: std::io::Error) -> VersionsError {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => VersionsError::Missing(pack.index.object()),
-        std::io::ErrorKind::UnexpectedEof => {
-            VersionsError::damaged(pack.index.object(), "it ends early")
-        }
-        _ => VersionsError::Io {
-            name: path.display().to_string(),
-            source: error,
-        },
+        let mut search = self.search.lock().unpoisoned();
+        let search = match &mut *search {
+            Some(search) => search,
+            none => none.insert(Search::build(self)?),
+        };
+        search.look_around(self, names)?;
+        names.iter().map(|name| search.find(self, name)).collect()
     }
 }

@@ -9,7 +9,7 @@ use diffcache_core::task::{for_each_piece, Task};
 use super::codec::VERSION;
 use super::crypt::{Cipher, Name};
 use super::frames::{frame_check, Encoder};
-use super::pack_index::{Frame, PackIndex, CHECK_LEN, FRAME_BLOCKS, PACK_HEADER};
+use super::pack_index::{check_of, Check, Frame, PackIndex, CHECK_LEN, FRAME_BLOCKS, PACK_HEADER};
 use crate::error::{Result, VersionsError};
 
 /// First bytes of a pack.
@@ -47,6 +47,8 @@ pub struct Written {
     pub data_len: u64,
     /// Bytes of the index.
     pub index_len: u64,
+    /// The checksum that the index ends with.
+    pub check: Check,
     /// The pack's file.
     pub data: PathBuf,
     /// The index's file.
@@ -56,6 +58,7 @@ pub struct Written {
 /// Writes one pack.
 pub struct PackWriter {
     index: PackIndex,
+    names: Vec<Name>,
     file: File,
     data: PathBuf,
     index_path: PathBuf,
@@ -75,6 +78,7 @@ impl PackWriter {
             .map_err(VersionsError::io(name))?;
         Ok(Self {
             index,
+            names: Vec::new(),
             file,
             data,
             index_path,
@@ -99,6 +103,7 @@ impl PackWriter {
         }
         let mut writer = Self {
             index,
+            names: Vec::new(),
             file,
             data,
             index_path,
@@ -133,14 +138,14 @@ impl PackWriter {
 
     fn count(&mut self, names: &[Name], len: u32, raw: bool, check: [u8; CHECK_LEN]) {
         self.index.frames.push(Frame {
-            first: self.index.names.len() as u32,
+            first: self.names.len() as u32,
             count: names.len() as u32,
             offset: self.index.data_len,
             len,
             raw,
             check,
         });
-        self.index.names.extend_from_slice(names);
+        self.names.extend_from_slice(names);
         self.index.data_len += u64::from(len);
     }
 
@@ -154,16 +159,17 @@ impl PackWriter {
                 self.index.slots_total = total;
                 self.index.slots = Some(slots);
             }
-            None => self.index.slots_total = self.index.names.len() as u32,
+            None => self.index.slots_total = self.names.len() as u32,
         }
-        let index = self.index.encode();
+        let index = self.index.encode(&self.names);
         std::fs::write(&self.index_path, &index)
             .map_err(VersionsError::io(self.index_path.display().to_string()))?;
         Ok(Written {
             id: self.index.id,
-            blocks: self.index.names.len() as u32,
+            blocks: self.index.blocks,
             data_len: self.index.data_len,
             index_len: index.len() as u64,
+            check: check_of(&index),
             data: self.data,
             index: self.index_path,
         })
@@ -255,7 +261,7 @@ impl<'a> PackSet<'a> {
             let Some(writer) = &self.writer else {
                 return Ok(false);
             };
-            self.given = writer.index.names.len() as u32;
+            self.given = writer.names.len() as u32;
         }
         if self.given == self.limit() {
             // Full, and what is left belongs to the next one.

@@ -36,14 +36,21 @@ fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
         store = Store::new(SIZE as u32, Some(key)).unwrap();
         store.set_keys(2, &[(1, OLD)]);
     }
-    add(&mut store, &written, 1);
+    store.add_pack(pack(&written, 1)).unwrap();
     (store, written)
 }
 
-fn add(store: &mut Store, written: &Written, key: u32) {
-    let index = std::fs::read(&written.index).unwrap();
-    let place = Place::File(written.data.clone());
-    store.add_pack(1, 1, &index, place, key).unwrap();
+fn pack(written: &Written, key: u32) -> Pack {
+    Pack {
+        id: 1,
+        origin: 1,
+        key,
+        blocks: written.blocks,
+        data_len: written.data_len,
+        place: Place::File(written.data.clone()),
+        index: Place::File(written.index.clone()),
+        check: written.check,
+    }
 }
 
 /// What a version needs that has all five blocks.
@@ -68,13 +75,15 @@ fn blocks_of_a_former_key_are_found_and_compared() {
     for (slot, block) in (0..).zip(blocks()) {
         let name = store.cipher.name(&block);
         let at = BlockRef::Stored { pack: 1, slot };
-        assert_eq!(store.find(&name), None);
-        assert_eq!(store.find_block(&name, &block), Some(at));
-        assert!(store.holds(1, slot, &name, &block).unwrap());
-        assert!(!store.holds(1, (slot + 1) % 5, &name, &block).unwrap());
+        assert_eq!(store.find(&[name]).unwrap(), [None]);
+        assert_eq!(store.find_blocks(&[(name, &block)]).unwrap(), [Some(at)]);
+        let names = store.names(1, 0, 5).unwrap();
+        assert!(names.holds(u64::from(slot), &name, &block));
+        assert!(!names.holds(u64::from((slot + 1) % 5), &name, &block));
         assert_eq!(store.present_name(1, slot).unwrap(), name);
     }
-    assert_eq!(store.find_block(&[0; NAME_LEN], &[9; SIZE]), None);
+    let found = store.find_blocks(&[([0; NAME_LEN], &[9; SIZE])]);
+    assert_eq!(found.unwrap(), [None]);
 }
 
 #[test]
@@ -85,7 +94,7 @@ fn a_pack_written_again_has_the_present_key_only() {
         let next = tempfile::tempdir().unwrap();
         let task = Task::default();
         let written = again(&store, 1, &live(), next.path(), 3, &task).unwrap();
-        add(&mut store, &written, 2);
+        store.add_pack(pack(&written, 2)).unwrap();
         let length = written.data_len;
         assert!(verify_pack(&store, 1, length, &task)
             .unwrap()
@@ -95,14 +104,14 @@ fn a_pack_written_again_has_the_present_key_only() {
             let mut out = vec![0; SIZE];
             store.read_block(1, slot, &mut out).unwrap();
             assert_eq!(out, block);
-            assert_eq!(*store.name(1, slot).unwrap(), store.cipher.name(&block));
+            assert_eq!(store.name(1, slot).unwrap(), store.cipher.name(&block));
         }
         // With the old key no frame opens, and no name is that of a known block.
         let mut old = Store::new(SIZE as u32, Some(&OLD)).unwrap();
-        add(&mut old, &written, 1);
+        old.add_pack(pack(&written, 1)).unwrap();
         assert_eq!(verify_pack(&old, 1, length, &task).unwrap().slots.len(), 5);
         for block in blocks() {
-            assert_eq!(old.find(&old.cipher.name(&block)), None);
+            assert_eq!(old.find(&[old.cipher.name(&block)]).unwrap(), [None]);
         }
         let (again, _) = self::store(dir.path(), &NEW);
         store = again;
@@ -115,8 +124,44 @@ fn a_retired_key_is_named() {
     let (_, written) = store(dir.path(), &OLD);
     let mut store = Store::new(SIZE as u32, Some(&NEW)).unwrap();
     store.set_keys(3, &[]);
-    let index = std::fs::read(&written.index).unwrap();
-    let place = Place::File(written.data);
-    let error = store.add_pack(1, 1, &index, place, 1).unwrap_err();
+    let error = store.add_pack(pack(&written, 1)).unwrap_err();
     assert!(error.to_string().contains("retired"), "{error}");
+}
+
+#[test]
+fn a_hook_leads_to_the_blocks_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::new(512, None).unwrap();
+    let options = PackOptions {
+        dir: dir.path().to_path_buf(),
+        block_size: 512,
+        level: 1,
+    };
+    let mut packs = PackSet::new(options, &store.cipher, 1);
+    let mut names = Vec::new();
+    for number in 0..3000u32 {
+        let block = [&number.to_le_bytes()[..], &[7; 508]].concat();
+        names.push(store.cipher.name(&block));
+        packs
+            .push(names[number as usize], &block, &Task::default())
+            .unwrap();
+    }
+    let written = packs.finish(&Task::default()).unwrap();
+    store.add_written(&written, 1).unwrap();
+    let mut search = Search::default();
+    search.add(&store, 1, false).unwrap();
+    let mut found = |range: std::ops::Range<usize>| {
+        search.look_around(&store, &names[range.clone()]).unwrap();
+        let copies = range.map(|slot| (slot, search.find(&store, &names[slot]).unwrap()));
+        let right = |(slot, copy): (usize, Option<BlockRef>)| {
+            let slot = slot as u32;
+            copy == Some(BlockRef::Stored { pack: 1, slot })
+        };
+        copies.filter(|copy| right(*copy)).count()
+    };
+    let first = names.iter().position(search::is_hook).unwrap();
+    assert_eq!(found(1100..1300), 200);
+    assert_eq!(found(0..first), 0);
+    assert_eq!(found(first..first + 1), 1);
+    assert_eq!(found(0..1024), 1024);
 }

@@ -1,6 +1,6 @@
 //! Trees of map nodes: reading, changing and comparing them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -274,7 +274,8 @@ fn diff_runs(
 /// What some trees need of the store.
 #[derive(Debug, Default)]
 pub struct Live {
-    nodes: BTreeSet<NodeRef>,
+    /// By map and by pack.
+    nodes: BTreeMap<u32, Bits>,
     slots: BTreeMap<u32, Bits>,
 }
 
@@ -289,6 +290,12 @@ impl Bits {
                 self.0.resize(word + 1, 0);
             }
             self.0[word] |= 1 << (bit % 64);
+        }
+    }
+
+    fn clear(&mut self, bit: u32) {
+        if let Some(word) = self.0.get_mut(bit as usize / 64) {
+            *word &= !(1 << (bit % 64));
         }
     }
 
@@ -312,12 +319,18 @@ impl Live {
     }
 
     fn add_below(&mut self, maps: &Maps, node: NodeRef, level: u32) -> Result<()> {
-        if node.uniform().is_some() || !self.nodes.insert(node) {
+        let NodeRef::Node { map, index } = node else {
+            return Ok(());
+        };
+        if self.has_node(map, index) {
             return Ok(());
         }
+        self.nodes.entry(map).or_default().set(index, 1);
         self.add_inner(maps, node, level).inspect_err(|_| {
             // Another tree that has it fails, too.
-            self.nodes.remove(&node);
+            if let Some(nodes) = self.nodes.get_mut(&map) {
+                nodes.clear(index);
+            }
         })
     }
 
@@ -338,17 +351,12 @@ impl Live {
 
     /// Whether a node is needed.
     pub fn has_node(&self, map: u32, index: u32) -> bool {
-        self.nodes.contains(&NodeRef::Node { map, index })
+        self.nodes.get(&map).is_some_and(|bits| bits.has(index))
     }
 
     /// Nodes of a map that are needed.
     pub fn nodes_of(&self, map: u32) -> u64 {
-        let from = NodeRef::Node { map, index: 0 };
-        let to = NodeRef::Node {
-            map,
-            index: u32::MAX,
-        };
-        self.nodes.range(from..=to).count() as u64
+        self.nodes.get(&map).map_or(0, Bits::count)
     }
 
     /// Whether a block is needed.
@@ -359,6 +367,11 @@ impl Live {
     /// Blocks of a pack that are needed.
     pub fn slots_of(&self, pack: u32) -> u64 {
         self.slots.get(&pack).map_or(0, Bits::count)
+    }
+
+    /// The maps of which something is needed.
+    pub fn maps(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nodes.keys().copied()
     }
 
     /// The packs of which something is needed.

@@ -149,7 +149,7 @@ class Visitor:
         found = axe.Axe().run(
             self.page, {'include': [[within]],
                         'exclude': [[selector] for selector in _HORIZON]},
-            # The page's language is for Horizon's base template to name.
+            # The page's language is for Horizon's base image to name.
             {'rules': {'html-has-lang': {'enabled': False}}}).response
         self.keep(name)
         serious = [

@@ -19,7 +19,7 @@ import typing
 from diffcache_openstack.client import service
 from tests.functional.openstack.dashboard import browser
 
-_BASE = 'diffcache_base_template'
+_BASE = 'diffcache_base_image'
 # Names of images by guests of the family; the first is the base of others.
 _IMAGES = {'guest-base': 'debian-12-base', 'guest-web': 'debian-12-web',
            'guest-database': 'debian-12-database',
@@ -88,7 +88,7 @@ class SampleTest(browser.BrowserTest):
     @classmethod
     def _patched(cls):
         """Return to how many of the images there is a patch."""
-        contents = {image.content_id for image in cls.cache.templates()
+        contents = {image.content_id for image in cls.cache.images()
                     if image.id in cls.images.values()}
         return len(contents & {patch.target for patch in
                                cls.cache.patches()})

@@ -18,7 +18,7 @@ from typing import Callable
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 
 LEAF = 65536
@@ -34,14 +34,14 @@ def wait_until(probe: Callable[[], bool]) -> None:
     raise AssertionError('waited in vain')
 
 
-def sent_templates(plane: native_plane.DataPlane, expected: int) -> int:
-    """The bytes of templates that a plane counted as sent.
+def sent_images(plane: native_plane.DataPlane, expected: int) -> int:
+    """The bytes of images that a plane counted as sent.
 
     It counts bytes after they were sent, so a reader may have all of them
     before: the expected ones are waited for.
     """
-    wait_until(lambda: plane.stats()['sent']['templates'] >= expected)
-    return plane.stats()['sent']['templates']
+    wait_until(lambda: plane.stats()['sent']['images'] >= expected)
+    return plane.stats()['sent']['images']
 
 
 class Silent:
@@ -75,12 +75,12 @@ class DataPlaneTestCase(base.TestCase):
 
     def remote(self, plane, kind, object_id):
         return orders.RemotePart(orders.Host(plane.name, plane.url),
-                                 view.Key(kind, object_id))
+                                 views.Key(kind, object_id))
 
     def order(self, kind, object_id, *sources, manifest=None, **options):
         options.setdefault('dest', self.directory / 'output')
         options.setdefault('durable', False)
-        return orders.Order(view.Key(kind, object_id), sources=sources,
+        return orders.Order(views.Key(kind, object_id), sources=sources,
                             manifest=manifest, **options)
 
     def deliver(self, plane, order, progress=None, handle=None):
@@ -111,12 +111,12 @@ class DataPlaneTestCase(base.TestCase):
     def held(self, host: str, kind: str, object_id: str) -> pathlib.Path:
         return self.directory / host / kind / object_id
 
-    def hold_template(self, host: str, content: bytes) -> str:
-        object_id = self.hold(host, 'templates', content)
+    def hold_image(self, host: str, content: bytes) -> str:
+        object_id = self.hold(host, 'images', content)
         manifest = self.held(host, 'manifests', object_id)
         manifest.parent.mkdir(parents=True, exist_ok=True)
         _native.manifest_create(
-            str(self.held(host, 'templates', object_id)), str(manifest))
+            str(self.held(host, 'images', object_id)), str(manifest))
         return object_id
 
     def manifest(self, host: str, object_id: str) -> pathlib.Path:

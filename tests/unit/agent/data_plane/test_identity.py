@@ -14,7 +14,6 @@
 import os
 import shutil
 import socket
-import time
 
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import orders
@@ -24,6 +23,7 @@ from diffcache_openstack.common import keys
 from diffcache_openstack.conf import opts
 from tests import base
 from tests import certificates
+from tests import waiting
 
 
 class FakePlane:
@@ -119,9 +119,7 @@ class TestIdentity(IdentityTestCase):
         self.addCleanup(shown.stop)
         conf([], default_config_files=[])
         conf.mutate_config_files()
-        deadline = time.monotonic() + 20
-        while not plane.reloads and time.monotonic() < deadline:
-            time.sleep(0.01)
+        waiting.until(lambda: plane.reloads, 'the files to be read')
         self.assertEqual(1, plane.reloads)
 
     def test_failed_connections_are_logged(self):

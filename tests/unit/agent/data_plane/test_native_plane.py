@@ -20,7 +20,7 @@ import threading
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent.data_plane import planes
 
 
@@ -32,23 +32,23 @@ class TestFetch(planes.DataPlaneTestCase):
         self.b = self.plane('b')
         self.dest = self.directory / 'output'
 
-    def test_template_with_its_manifest(self):
+    def test_image_with_its_manifest(self):
         content = (random.Random(1).randbytes(9 * planes.LEAF)
                    + bytes(20 * planes.LEAF)
                    + random.Random(2).randbytes(777))
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         manifest = self.held('b', 'manifests', image)
         self.fetch(self.b, self.a, 'manifests', image, dest=manifest)
         progress = planes.Silent()
-        moved = self.fetch(self.b, self.a, 'templates', image, progress,
+        moved = self.fetch(self.b, self.a, 'images', image, progress,
                            manifest=manifest)
         self.assertEqual(content, self.dest.read_bytes())
         self.assertEqual(9 * planes.LEAF + 777, moved)
         self.assertEqual((9 * planes.LEAF + 777,) * 2, progress.seen[-1])
         self.assertEqual(9 * planes.LEAF + 777,
-                         planes.sent_templates(self.a, 9 * planes.LEAF + 777))
+                         planes.sent_images(self.a, 9 * planes.LEAF + 777))
         self.assertEqual(9 * planes.LEAF + 777,
-                         self.b.stats()['received']['templates'])
+                         self.b.stats()['received']['images'])
 
     def test_errors_have_types_that_callers_know(self):
         patch = self.hold('a', 'patches', b'content')
@@ -69,7 +69,7 @@ class TestFetch(planes.DataPlaneTestCase):
             (exceptions.InvalidInput, lambda: self.fetch(
                 self.b, self.a, 'patches', patch[1:])),
             (exceptions.InvalidInput, lambda: self.fetch(
-                self.b, self.a, 'templates', patch)),
+                self.b, self.a, 'images', patch)),
             (exceptions.InvalidInput, lambda: self.b.set_rate(0.0)),
             (exceptions.InvalidInput, lambda: self.plane('d', b'short')),
         ]:
@@ -103,7 +103,7 @@ class TestFetch(planes.DataPlaneTestCase):
 
     def test_cancel_and_continue(self):
         content = random.Random(1).randbytes(100 * planes.LEAF)
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         handle = self.b.new_handle()
 
         def progress(done, total, over_wan):
@@ -112,11 +112,11 @@ class TestFetch(planes.DataPlaneTestCase):
 
         options = {'manifest': self.manifest('a', image)}
         self.assertRaises(exceptions.Cancelled, self.fetch, self.b, self.a,
-                          'templates', image, progress, handle, rate=8e6,
+                          'images', image, progress, handle, rate=8e6,
                           **options)
         part = self.dest.with_name(f'.{self.dest.name}.part')
         self.assertTrue(part.exists())
-        moved = self.fetch(self.b, self.a, 'templates', image, **options)
+        moved = self.fetch(self.b, self.a, 'images', image, **options)
         self.assertLess(moved, len(content) * 3 // 4)
         self.assertEqual(content, self.dest.read_bytes())
         self.assertFalse(part.exists())
@@ -136,13 +136,13 @@ class TestFetch(planes.DataPlaneTestCase):
         self.assertTrue(self.dest.exists())
 
     def test_lent_files(self):
-        image = self.hold_template(
+        image = self.hold_image(
             'a', random.Random(1).randbytes(planes.LEAF * 3))
         options = {'manifest': self.manifest('a', image)}
-        self.fetch(self.b, self.a, 'templates', image, **options)
-        self.b.lend(view.Key('templates', image), self.dest, 600.0)
+        self.fetch(self.b, self.a, 'images', image, **options)
+        self.b.lend(views.Key('images', image), self.dest, 600.0)
         c = self.plane('c')
-        arguments = (c, self.b, 'templates', image)
+        arguments = (c, self.b, 'images', image)
         options['dest'] = self.directory / 'x'
         self.fetch(*arguments, **options)
         with self.dest.open('r+b') as written:
@@ -150,15 +150,15 @@ class TestFetch(planes.DataPlaneTestCase):
         os.utime(self.dest, (1, 1))
         self.assertRaises(exceptions.ObjectMissing, self.fetch, *arguments,
                           **options)
-        self.b.lend(view.Key('templates', image), self.dest, 600.0)
+        self.b.lend(views.Key('images', image), self.dest, 600.0)
         self.assertEqual(1, self.b.stats()['lent'])
-        self.b.end_lending(view.Key('templates', image))
+        self.b.end_lending(views.Key('images', image))
         self.assertEqual(0, self.b.stats()['lent'])
 
     def test_a_borrowed_file_is_served_until_its_content_changes(self):
         content = random.Random(1).randbytes(planes.LEAF * 3)
-        image = self.hold_template('a', content)
-        key = view.Key('templates', image)
+        image = self.hold_image('a', content)
+        key = views.Key('images', image)
         manifest = self.manifest('a', image)
         base = self.directory / 'base'
         base.write_bytes(content)
@@ -199,8 +199,8 @@ class TestSourceList(planes.DataPlaneTestCase):
             host.set_site(orders.Host(other.name, other.url)
                           for other in self.hosts)
         self.content = random.Random(1).randbytes(20 * planes.LEAF)
-        self.image = self.hold_template('repo', self.content)
-        self.key = view.Key('templates', self.image)
+        self.image = self.hold_image('repo', self.content)
+        self.key = views.Key('images', self.image)
         self.wan = self.source(self.repository, link=orders.Link.WAN)
 
     def bring(self, plane, *sources, **options):
@@ -220,7 +220,7 @@ class TestSourceList(planes.DataPlaneTestCase):
         for host, moved in zip(self.hosts,
                                ((size, 0), (0, size), (0, size))):
             self.assertEqual(moved, self.bring(host))
-        self.assertEqual(size, planes.sent_templates(self.repository, size))
+        self.assertEqual(size, planes.sent_images(self.repository, size))
 
     def test_together_they_move_one_copy(self):
         self.repository.set_rate(4e6)
@@ -231,7 +231,7 @@ class TestSourceList(planes.DataPlaneTestCase):
         for thread in threads:
             thread.join()
         size = len(self.content)
-        self.assertEqual(size, planes.sent_templates(self.repository, size))
+        self.assertEqual(size, planes.sent_images(self.repository, size))
 
     def test_a_dead_holder_is_taken_over(self):
         first, second, third = self.hosts
@@ -280,7 +280,7 @@ class TestSourceList(planes.DataPlaneTestCase):
     def test_what_is_offered_is_read_there(self):
         first, second, _ = self.hosts
         with first.expecting(self.key):
-            self.held('h1', 'templates', self.image).write_bytes(self.content)
+            self.held('h1', 'images', self.image).write_bytes(self.content)
             first.offer(self.key)
         self.assertEqual((0, len(self.content)), self.fill(second))
 
@@ -323,7 +323,7 @@ class TestSourceList(planes.DataPlaneTestCase):
 
     def test_what_is_delivered_in_place_is_not_lent(self):
         host = self.hosts[0]
-        self.bring(host, dest=self.held('h1', 'templates', self.image),
+        self.bring(host, dest=self.held('h1', 'images', self.image),
                    in_place=True)
         self.assertEqual(0, host.stats()['lent'])
 
@@ -340,23 +340,23 @@ class TestBuild(planes.DataPlaneTestCase):
         self.content = (old[:10 * planes.LEAF]
                         + generator.randbytes(planes.LEAF)
                         + old[10 * planes.LEAF:])
-        self.base = self.hold_template('a', old)
-        self.target = self.hold_template('r', self.content)
+        self.base = self.hold_image('a', old)
+        self.target = self.hold_image('r', self.content)
         path = self.directory / 'patch'
-        _native.patch_create(str(self.held('a', 'templates', self.base)),
-                             str(self.held('r', 'templates', self.target)),
+        _native.patch_create(str(self.held('a', 'images', self.base)),
+                             str(self.held('r', 'images', self.target)),
                              str(path), 3)
         self.patch = self.hold('a', 'patches', path.read_bytes())
 
     def build(self, base_, patch, handle=None):
         return self.deliver(self.b, self.order(
-            'templates', self.target, orders.BuildSource(base_, patch),
+            'images', self.target, orders.BuildSource(base_, patch),
             manifest=self.manifest('r', self.target)), handle=handle)
 
     def test_remote_and_local_places(self):
-        remote_base = self.remote(self.a, 'templates', self.base)
+        remote_base = self.remote(self.a, 'images', self.base)
         remote_patch = self.remote(self.a, 'patches', self.patch)
-        local_base = self.held('a', 'templates', self.base)
+        local_base = self.held('a', 'images', self.base)
         local_patch = self.held('a', 'patches', self.patch)
         for base_, patch in [(remote_base, remote_patch),
                              (remote_base, local_patch),
@@ -370,13 +370,13 @@ class TestBuild(planes.DataPlaneTestCase):
             self.dest.unlink()
 
     def test_a_base_that_changed_since(self):
-        path = self.held('a', 'templates', self.base)
+        path = self.held('a', 'images', self.base)
         with path.open('r+b') as changed:
             changed.seek(30 * planes.LEAF)
             changed.write(b'changed')
         self.assertRaises(
             exceptions.IntegrityError, self.build,
-            self.remote(self.a, 'templates', self.base),
+            self.remote(self.a, 'images', self.base),
             self.remote(self.a, 'patches', self.patch))
         self.assertEqual([], list(self.directory.glob('*output*')))
 
@@ -385,7 +385,7 @@ class TestBuild(planes.DataPlaneTestCase):
         handle.cancel()
         self.assertRaises(
             exceptions.Cancelled, self.build,
-            self.remote(self.a, 'templates', self.base),
+            self.remote(self.a, 'images', self.base),
             self.remote(self.a, 'patches', self.patch), handle)
 
 
@@ -423,13 +423,16 @@ class TestSharedBlocks(planes.DataPlaneTestCase):
         new[100 * planes.LEAF + 5:100 * planes.LEAF + 9] = b'here'
         for content in (new, new[:200 * planes.LEAF + 77],
                         new + generator.randbytes(20 * planes.LEAF)):
-            with self.subTest(size=len(content)):
-                written = self.written(bytes(old), bytes(content))
-                self.assertLess(written, 40 * planes.LEAF)
+            for is_known in (False, True):
+                with self.subTest(size=len(content), is_known=is_known):
+                    written = self.written(bytes(old), bytes(content),
+                                           is_known)
+                    self.assertLess(written, 40 * planes.LEAF)
 
-    def written(self, old: bytes, new: bytes) -> int:
+    def written(self, old: bytes, new: bytes, is_known: bool) -> int:
         """Build content on a base that it shares extents with.
 
+        :param is_known: whether the base is known to be right
         :returns: the bytes that the filesystem needs for it
         """
         base_path, target = self.mounted / 'base', self.directory / 'target'
@@ -438,12 +441,16 @@ class TestSharedBlocks(planes.DataPlaneTestCase):
         patch, manifest = self.directory / 'patch', self.directory / 'm'
         _native.patch_create(str(base_path), str(target), str(patch), 3)
         _native.manifest_create(str(target), str(manifest))
+        base: orders.Place = base_path
+        if is_known:
+            base = orders.KnownFile(base_path, self.directory / 'of_base')
+            _native.manifest_create(str(base_path), str(base.manifest))
         before = self.used()
         output = self.mounted / 'output'
         object_id = _native.hash_file(str(target))
         self.deliver(self.b, self.order(
-            'templates', object_id,
-            orders.BuildSource(base_path, patch), manifest=manifest,
+            'images', object_id,
+            orders.BuildSource(base, patch), manifest=manifest,
             dest=output))
         self.assertEqual(new, output.read_bytes())
         self.assertEqual(old, base_path.read_bytes())

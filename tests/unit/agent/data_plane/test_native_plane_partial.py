@@ -23,14 +23,14 @@ import urllib.parse
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent.data_plane import planes
 
 LEAF = planes.LEAF
 
 
 class TestPartial(planes.DataPlaneTestCase):
-    """Templates that diffcached serves while they arrive."""
+    """Images that diffcached serves while they arrive."""
 
     def setUp(self):
         super().setUp()
@@ -38,7 +38,7 @@ class TestPartial(planes.DataPlaneTestCase):
         self.path = self.directory / 'content'
         self.path.write_bytes(self.content)
         found = _native.manifest_create(self.path, self.directory / 'manifest')
-        self.key = view.Key(view.TEMPLATES, found['content_id'])
+        self.key = views.Key(views.IMAGES, found['content_id'])
         self.folder = self.directory / 'image'
         self.folder.mkdir()
         shutil.copy(self.path, self.folder / f'{self.key.id}.data')
@@ -74,7 +74,7 @@ class TestPartial(planes.DataPlaneTestCase):
         with contextlib.closing(http.client.HTTPConnection(
                 *urllib.parse.urlsplit(self.serving.url).netloc.split(':'),
                 timeout=60)) as connection:
-            connection.request('GET', f'/v1/objects/templates/{self.key.id}',
+            connection.request('GET', f'/v1/objects/images/{self.key.id}',
                                headers=headers | dict(fields))
             response = connection.getresponse()
             return response.status, response.read()
@@ -89,7 +89,7 @@ class TestPartial(planes.DataPlaneTestCase):
                 *urllib.parse.urlsplit(self.serving.url).netloc.split(':'),
                 timeout=60)) as connection:
             connection.request(
-                method, f'/v1/objects/templates/{self.key.id}',
+                method, f'/v1/objects/images/{self.key.id}',
                 headers=headers | dict(fields))
             response = connection.getresponse()
             response.read()
@@ -152,7 +152,7 @@ class TestPartial(planes.DataPlaneTestCase):
         with contextlib.closing(http.client.HTTPConnection(
                 *urllib.parse.urlsplit(self.serving.url).netloc.split(':'),
                 timeout=60)) as connection:
-            connection.request('GET', f'/v1/objects/templates/{self.key.id}',
+            connection.request('GET', f'/v1/objects/images/{self.key.id}',
                                headers=headers | dict(fields))
             response = connection.getresponse()
             response.read()
@@ -258,14 +258,14 @@ class TestPartial(planes.DataPlaneTestCase):
         self.serving.detach(self.key)
         self.assertEqual(404, self.get()[0])
         self.serving.attach(self.key, self.folder)
-        shutil.copy(self.path, self.directory / 'serving' / 'templates'
+        shutil.copy(self.path, self.directory / 'serving' / 'images'
                     / self.key.id)
         self.assertEqual(206, self.get()[0])
         self.assertEqual([], self.asked)
 
     def test_what_is_no_image_is_refused(self):
         self.assertRaises(exceptions.DiffCacheError, self.serving.attach,
-                          view.Key(view.PATCHES, self.key.id), self.folder)
+                          views.Key(views.PATCHES, self.key.id), self.folder)
         for folder in (self.directory, self.directory / 'none'):
             self.assertRaises((exceptions.DiffCacheError, OSError),
                               self.serving.attach, self.key, folder)

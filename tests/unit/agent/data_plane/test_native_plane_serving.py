@@ -32,7 +32,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import certificates
 from tests.unit.agent.data_plane import planes
 
@@ -67,7 +67,7 @@ class TestServer(planes.DataPlaneTestCase):
             lambda: found.extend(holder.take_served(0.0)) or found)
         [served] = found
         self.assertEqual(
-            ('Zm9v.0f', view.Key('patches', patch), 7000),
+            ('Zm9v.0f', views.Key('patches', patch), 7000),
             (served.trace, served.key, served.size))
         self.assertLessEqual(served.began, served.ended)
         self.assertLess(abs(time.time() - served.ended), 3600)
@@ -96,11 +96,11 @@ class TestServer(planes.DataPlaneTestCase):
         return connection.getresponse()
 
     def claim(self, plane, object_id: str) -> dict:
-        """Claim a template."""
+        """Claim an image."""
         health = self.signed(plane, 'HEAD', '/v1/health')
         self.assertEqual(200, health.status)
         response = self.signed(
-            plane, 'POST', f'/v1/claims/templates/{object_id}',
+            plane, 'POST', f'/v1/claims/images/{object_id}',
             json.dumps({'holder': 'x', 'url': 'http://x:1'}),
             health.headers['X-DiffCache-Boot'])
         self.assertEqual(200, response.status)
@@ -113,7 +113,7 @@ class TestServer(planes.DataPlaneTestCase):
 
     def test_a_claim_ends_with_its_time(self):
         plane = self.plane('a', key_name='site-1', claim_ttl=0.05)
-        plane.offer(view.Key('templates', '5' * 64))
+        plane.offer(views.Key('images', '5' * 64))
         planes.wait_until(lambda: self.claim(plane, '5' * 64)['holder'] == 'x')
         self.assertEqual({'holder': 'x', 'url': 'http://x:1'},
                          self.claim(plane, '5' * 64))
@@ -127,7 +127,7 @@ class TestServer(planes.DataPlaneTestCase):
         ids = (f'{number:064x}' for number in range(64))
         while not a.stats()['claims']:
             found = next(ids)
-            b.offer(view.Key('templates', found))
+            b.offer(views.Key('images', found))
         self.assertEqual({'holder': 'b', 'url': 'http://host-b:9999'},
                          self.claim(a, found))
 
@@ -158,7 +158,7 @@ class TestInterruption(planes.DataPlaneTestCase):
     SCRIPT = """
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 import pathlib
 import signal
 import sys
@@ -172,7 +172,7 @@ print(plane.url, flush=True)
 if fetch:
     url, kind, object_id, dest, manifest = fetch
     plane.deliver(orders.Order(
-        view.Key(kind, object_id), pathlib.Path(dest),
+        views.Key(kind, object_id), pathlib.Path(dest),
         (orders.HostSource(orders.Host('a', url), orders.Link.LAN),),
         pathlib.Path(manifest), rate=1e6), plane.new_handle(), progress)
 sys.stdin.read()
@@ -210,7 +210,7 @@ sys.stdin.read()
     def test_a_peer_that_is_killed_in_the_middle(self):
         b, c = self.plane('b'), self.plane('c')
         content = random.Random(1).randbytes(60 * planes.LEAF)
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         options = {'manifest': self.manifest('a', image)}
         victim = self.start(self.directory / 'a', planes.KEY.decode())
         source = self.victim(victim)
@@ -221,34 +221,34 @@ sys.stdin.read()
                 os.kill(victim.pid, signal.SIGKILL)
 
         self.assertRaises(exceptions.PeerUnavailable, self.fetch, b, source,
-                          'templates', image, progress, **options)
+                          'images', image, progress, **options)
         self.assertFalse(dest.exists())
-        shutil.copytree(self.directory / 'a' / 'templates',
-                        self.directory / 'c' / 'templates',
+        shutil.copytree(self.directory / 'a' / 'images',
+                        self.directory / 'c' / 'images',
                         dirs_exist_ok=True)
-        moved = self.fetch(b, c, 'templates', image, **options)
+        moved = self.fetch(b, c, 'images', image, **options)
         self.assertLess(moved, len(content) * 2 // 3 + planes.LEAF)
         self.assertEqual(content, dest.read_bytes())
 
     def test_a_fetch_that_is_killed_is_continued_by_the_next_process(self):
         a, b = self.plane('a'), self.plane('b')
         content = random.Random(1).randbytes(60 * planes.LEAF)
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         manifest = self.manifest('a', image)
         dest = self.directory / 'output'
         victim = self.start(self.directory / 'v', planes.KEY.decode(), a.url,
-                            'templates', image, dest, manifest)
+                            'images', image, dest, manifest)
         victim.stdout.readline()
         while int(victim.stdout.readline()) < len(content) // 3:
             pass
         error = self.assertRaises(
-            exceptions.RetryableError, self.fetch, b, a, 'templates', image,
+            exceptions.RetryableError, self.fetch, b, a, 'images', image,
             manifest=manifest)
         self.assertIn('already', str(error))
         victim.kill()
         victim.wait()
         self.assertFalse(dest.exists())
-        moved = self.fetch(b, a, 'templates', image, manifest=manifest)
+        moved = self.fetch(b, a, 'images', image, manifest=manifest)
         self.assertLess(moved, len(content) * 2 // 3 + planes.LEAF)
         self.assertEqual(content, dest.read_bytes())
 
@@ -270,17 +270,17 @@ class TestFullDisk(planes.DataPlaneTestCase):
 
     def test_too_large_from_the_start(self):
         content = random.Random(1).randbytes(50 * planes.LEAF)
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         self.assertRaises(
-            exceptions.NoSpace, self.fetch, self.b, self.a, 'templates',
+            exceptions.NoSpace, self.fetch, self.b, self.a, 'images',
             image, dest=self.small / 'output',
             manifest=self.manifest('a', image))
         self.assertEqual([], list(self.small.iterdir()))
-        self.assertEqual(0, self.a.stats()['sent']['templates'])
+        self.assertEqual(0, self.a.stats()['sent']['images'])
 
     def test_filled_up_by_somebody_else_meanwhile(self):
         content = random.Random(1).randbytes(30 * planes.LEAF)
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         patch = self.hold('a', 'patches', content)
 
         def fill(done, total, over_wan):
@@ -293,7 +293,7 @@ class TestFullDisk(planes.DataPlaneTestCase):
 
         self.a.set_rate(10e6)
         for kind, object_id, manifest in [
-                ('templates', image, self.manifest('a', image)),
+                ('images', image, self.manifest('a', image)),
                 ('patches', patch, None)]:
             self.assertRaises(
                 exceptions.NoSpace, self.fetch, self.b, self.a, kind,
@@ -316,10 +316,10 @@ class TestAnyImage(planes.DataPlaneTestCase):
         content = b''.join(blocks[leaf] for leaf in leaves)
         content += generator.randbytes(tail)
         a, b = self.plane('a'), self.plane('b')
-        image = self.hold_template('a', content)
+        image = self.hold_image('a', content)
         manifest = self.manifest('a', image)
         dest = self.directory / 'output'
-        moved = self.fetch(b, a, 'templates', image, manifest=manifest)
+        moved = self.fetch(b, a, 'images', image, manifest=manifest)
         self.assertEqual(content, dest.read_bytes())
         self.assertEqual(_native.manifest_info(str(manifest))['data_size'],
                          moved)

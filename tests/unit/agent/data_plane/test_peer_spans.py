@@ -17,7 +17,7 @@ import uuid
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.data_plane import peer_spans
 from diffcache_openstack.common.telemetry import tracing
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import base
 from tests import traces
 

@@ -16,14 +16,14 @@ from diffcache_openstack.agent.endpoints import agent_endpoint
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import agent_api
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -55,9 +55,9 @@ class Repository:
     def __init__(self):
         self.calls = []
 
-    def register(self, path, template_id, name):
-        self.calls.append((path.read_bytes(), template_id, name))
-        return view.TemplateRef(template_id, name, CONTENT_ID, 2, 1)
+    def register(self, path, image_id, name):
+        self.calls.append((path.read_bytes(), image_id, name))
+        return views.ImageRef(image_id, name, CONTENT_ID, 2, 1)
 
 
 class Patches:
@@ -68,14 +68,14 @@ class Patches:
 
     def create(self, wanted):
         self.calls.append(wanted)
-        return view.PatchRef(PATCH_ID, wanted.bases[0], wanted.target, 7, 0.5)
+        return views.PatchRef(PATCH_ID, wanted.bases[0], wanted.target, 7, 0.5)
 
 
 class Arriving:
     """Has one image."""
 
     def __init__(self):
-        self.image = objects.Template(id='t', content_id=CONTENT_ID)
+        self.image = objects.Image(id='t', content_id=CONTENT_ID)
         self.calls = []
 
     def wait(self, *arguments):
@@ -86,7 +86,7 @@ class Arriving:
 class Status:
 
     def report(self):
-        return {'holdings': [['templates', CONTENT_ID, 5]]}
+        return {'holdings': [['images', CONTENT_ID, 5]]}
 
 
 class ManagerTest(base.TestCase):
@@ -96,7 +96,7 @@ class ManagerTest(base.TestCase):
         conf = opts.new_config()
         conf.set_override('transport_url', 'fake:/')
         conf.set_override('control_exchange', uuid.uuid4().hex)
-        self.bus = messaging.Bus(conf, objects_base.Serializer())
+        self.bus = messaging.Bus(conf, versioned.Serializer())
         self.addCleanup(self.bus.close)
         self.host = fakes.Host(self.directory, fakes.Network(), 'h1',
                                10 ** 10)
@@ -110,7 +110,7 @@ class ManagerTest(base.TestCase):
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         self.api = agent_api.AgentAPI(self.bus, conf)
-        self.ctxt = context.RequestContext.for_service('test')
+        self.ctxt = contexts.RequestContext.for_service('test')
         self.output = self.outputs / 'out'
 
     def endpoint(self):
@@ -129,7 +129,7 @@ class ComputeTest(ManagerTest):
         request = self.api.get_image(self.ctxt, 'h1', 't', str(self.output),
                                      mode='on_the_fly')
         self.assertEqual(('h1', 't', 'local', 'on_the_fly'),
-                         (request.host, request.template_id, request.way,
+                         (request.host, request.image_id, request.way,
                           request.mode))
         self.assertEqual(CONTENT, self.output.read_bytes())
         # The caller is another user than this agent, and reads it.
@@ -182,12 +182,12 @@ class ComputeTest(ManagerTest):
         return getattr(self.endpoint(), name)(self.ctxt, *arguments)
 
     def test_a_plan_in_its_order(self):
-        self.call('hold', 3, [('templates', 'b', 2.0), ('patches', 'a', 1.0)])
+        self.call('hold', 3, [('images', 'b', 2.0), ('patches', 'a', 1.0)])
         [plan] = self.filler.plans
         self.assertEqual(3, plan.generation)
         self.assertEqual(
-            (holdings.PlacedObject(view.Key('patches', 'a'), 1.0),
-             holdings.PlacedObject(view.Key('templates', 'b'), 2.0)),
+            (holdings.PlacedObject(views.Key('patches', 'a'), 1.0),
+             holdings.PlacedObject(views.Key('images', 'b'), 2.0)),
             plan.items)
         self.assertTrue(self.host.state.report_due.is_set())
 
@@ -220,10 +220,10 @@ class RepositoryTest(ManagerTest):
                                        'Name')
 
     def test_register_image(self):
-        image = self.write_file('incoming/images/img', CONTENT)
-        template = self.register(image)
-        self.assertEqual(('t', CONTENT_ID), (template.id,
-                                             template.content_id))
+        image = self.register(
+            self.write_file('incoming/images/img', CONTENT))
+        self.assertEqual(('t', CONTENT_ID), (image.id,
+                                             image.content_id))
         self.assertEqual([(CONTENT, 't', 'Name')], self.images.calls)
 
     def test_create_a_patch(self):

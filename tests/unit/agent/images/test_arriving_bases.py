@@ -19,7 +19,7 @@ from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.images.delivery import test_serving
 
@@ -37,7 +37,7 @@ class ArrivalsTestCase(test_serving.ServeTestCase):
         # A content ID is lower than another one by chance.
         self.first, self.second = sorted((BASE, TARGET),
                                          key=fakes.content_id)
-        names = {content: name for name, content in self.templates.items()}
+        names = {content: name for name, content in self.images.items()}
         self.names = [names[self.first], names[self.second]]
 
     def announce(self, content, stage):
@@ -51,9 +51,9 @@ class ArrivalsTestCase(test_serving.ServeTestCase):
         return self.announce(content, COMING)
 
     def deliver(self, name, mode=building.ON_THE_FLY):
-        template = self.hosts['h1'].view.template(name)
+        image = self.hosts['h1'].view.image(name)
         return self.server().deliver(
-            template, outputs.LocalOutput(self.output), mode)
+            image, outputs.LocalOutput(self.output), mode)
 
     def assert_counts(self, **counts):
         self.assertEqual(
@@ -73,7 +73,7 @@ class ArrivalsTest(ArrivalsTestCase):
             self.assertEqual(('build', len(PATCH), len(BASE), 0), (
                 served.way, served.wan_bytes, served.lan_bytes,
                 served.fallbacks))
-            del self.network.claims[fakes.key_of(PATCH, view.PATCHES)]
+            del self.network.claims[fakes.key_of(PATCH, views.PATCHES)]
         self.assert_counts(used=2)
 
     def test_what_comes_whole_is_announced_until_it_is_not_lent_any_more(self):
@@ -111,7 +111,7 @@ class ArrivalsTest(ArrivalsTestCase):
 
     def test_a_damaged_patch_costs_a_fallback(self):
         self.bring(BASE)
-        key = fakes.key_of(PATCH, view.PATCHES)
+        key = fakes.key_of(PATCH, views.PATCHES)
         self.network.files['http://repo'][key] = b'damaged'
         served = self.serve()
         self.assertEqual(('repository', 1, len(TARGET)), (
@@ -127,24 +127,24 @@ class ArrivalsTest(ArrivalsTestCase):
 
     def test_a_client_that_could_download_less_gets_the_patch(self):
         self.bring(BASE)
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         served = self.server().deliver(
-            template, outputs.LocalOutput(self.output),
+            image, outputs.LocalOutput(self.output),
             watch=contents.Watch(1))
         self.assertEqual('build', served.way)
 
     def test_a_download_by_the_client_is_not_announced(self):
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         self.assertRaises(
-            exceptions.DownloadCheaper, self.server().deliver, template,
+            exceptions.DownloadCheaper, self.server().deliver, image,
             outputs.LocalOutput(self.output), watch=contents.Watch(1))
         self.assertEqual([], self.announced())
 
     def test_the_time_of_such_builds_is_not_that_of_a_mode(self):
         self.bring(BASE)
         self.network.files['http://h1'][fakes.key_of(
-            PATCH, view.PATCHES)] = PATCH
-        self.hosts['h1'].put(PATCH, view.PATCHES)
+            PATCH, views.PATCHES)] = PATCH
+        self.hosts['h1'].put(PATCH, views.PATCHES)
         self.refresh()
         self.assertEqual(('build', 0), (
             (served := self.serve()).way, served.wan_bytes))
@@ -264,9 +264,9 @@ class DecisionTest(ArrivalsTestCase):
         self.announce(self.second, CONSIDERED)
         watch = contents.Watch()
         self.while_asleep(watch.gone.set)
-        template = self.hosts['h1'].view.template(self.names[0])
+        image = self.hosts['h1'].view.image(self.names[0])
         self.assertRaises(
-            exceptions.Cancelled, self.server().deliver, template,
+            exceptions.Cancelled, self.server().deliver, image,
             outputs.LocalOutput(self.output), watch=watch)
         self.assertEqual([(fakes.key_of(self.second), CONSIDERED)],
                          self.announced())

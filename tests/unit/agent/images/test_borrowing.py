@@ -13,7 +13,7 @@
 from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.state import borrowed_files
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 from tests.unit.agent.state import test_borrowed_files
@@ -35,7 +35,7 @@ class BorrowingTest(base.TestCase):
         self.base = self.write_file('_base/abc', CONTENT)
         self.files = borrowed_files.BorrowedFiles(
             self.directory / 'borrowed.json', self.host.held.root
-            / view.MANIFESTS, self.host.plane,
+            / views.MANIFESTS, self.host.plane,
             test_borrowed_files.outputs_of(self.base.parent), self.verify)
         self.addCleanup(self.files.close)
         self.verified = 0
@@ -48,7 +48,7 @@ class BorrowingTest(base.TestCase):
         fakes.Inspector().deep(key, path, None)
 
     def offer(self, name='abc'):
-        return self.borrowing.offer(self.host.view.template('image'),
+        return self.borrowing.offer(self.host.view.image('image'),
                                     self.base.with_name(name))
 
     def test_a_delivered_file_is_used_and_announced(self):

@@ -17,10 +17,10 @@ from diffcache_openstack.agent.images import failover
 from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import base
 
-KEY = views.Key(views.TEMPLATES, 'a' * 64)
+KEY = views.Key(views.IMAGES, 'a' * 64)
 OWN, PEER, REPOSITORY = 'host-1', 'host-2', 'repository'
 
 
@@ -29,7 +29,7 @@ def route(host):
 
 
 class Sources:
-    """Hosts that hold the template, of which some do not answer."""
+    """Hosts that hold the image, of which some do not answer."""
 
     def __init__(self, hosts, silent=()):
         self.hosts = hosts
@@ -49,7 +49,7 @@ class Sources:
 
 
 class Attempt:
-    """Reads the template from the first host; some fail.
+    """Reads the image from the first host; some fail.
 
     :param failures: the error of each host that fails
     """

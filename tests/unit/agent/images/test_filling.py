@@ -20,7 +20,7 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images.limits import job_limits as shares
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -39,7 +39,7 @@ class FillTest(base.TestCase):
                       for name in ('repo', 'h1', 'h2')}
         self.keys = [self.hosts['repo'].put(content)
                      for content in (BASE, TARGET)]
-        self.patch_key = self.hosts['repo'].put(PATCH, view.PATCHES)
+        self.patch_key = self.hosts['repo'].put(PATCH, views.PATCHES)
         self.refresh()
         self.open = True
         self.changes = []
@@ -92,20 +92,20 @@ class TestFills(FillTest):
         self.assertTrue(filler.wait_filled(SECONDS))
         filler.stop()
         order = [key for host, _, key in self.network.fetches
-                 if host == 'h1' and key.kind != view.MANIFESTS]
+                 if host == 'h1' and key.kind != views.MANIFESTS]
         self.assertEqual([self.patch_key, self.keys[0]], order)
         self.assertIn(self.keys[0], self.changes[-1])
 
     def test_builds_at_the_site_what_is_cheaper_built(self):
         self.hosts['h2'].put(BASE)
-        self.hosts['h2'].put(PATCH, view.PATCHES)
+        self.hosts['h2'].put(PATCH, views.PATCHES)
         self.refresh()
         filler = self.started()
         filler.hold(self.plan(self.keys[1]))
         self.assertTrue(filler.wait_filled(SECONDS))
         self.assertEqual(
             {'http://h2'}, {url for _, url, key in self.network.fetches
-                            if key.kind != view.MANIFESTS})
+                            if key.kind != views.MANIFESTS})
 
     def test_the_plan_outlives_the_process(self):
         self.filler().hold(self.plan(self.keys[0], generation=7))
@@ -122,11 +122,11 @@ class TestFills(FillTest):
 
     def test_closed_windows_keep_it_off_the_wan(self):
         self.open = False
-        self.hosts['h2'].put(PATCH, view.PATCHES)
+        self.hosts['h2'].put(PATCH, views.PATCHES)
         self.refresh()
         filler = self.started()
         for key in self.keys:
-            self.hosts['h1']._store(view.Key(view.MANIFESTS, key.id), b'm')
+            self.hosts['h1']._store(views.Key(views.MANIFESTS, key.id), b'm')
         filler.hold(self.plan(self.keys[0], self.patch_key))
         with filler._wake:
             self.assertTrue(filler._wake.wait_for(
@@ -160,7 +160,7 @@ class TestFills(FillTest):
         self.assertTrue(host.plane.started.wait(SECONDS))
         output = self.directory / 'disk'
         thread = threading.Thread(target=host.server.deliver, args=(
-            host.view.template('base'), outputs.LocalOutput(output),
+            host.view.image('base'), outputs.LocalOutput(output),
             building.ON_THE_FLY))
         thread.start()
         try:
@@ -202,10 +202,10 @@ class TestFills(FillTest):
         host = self.hosts['h1']
         known = host.view
         host.view = dataclasses.replace(
-            known, generation=2, patches=(), templates=tuple(
-                dataclasses.replace(template, status='deactivated')
-                if template.content_id == target.id else template
-                for template in known.templates))
+            known, generation=2, patches=(), images=tuple(
+                dataclasses.replace(image, status='deactivated')
+                if image.content_id == target.id else image
+                for image in known.images))
         self.assertEqual([base], filler.missing())
         self.assertEqual([base], [found.key for found in filler.report()])
         self.network.down.clear()
@@ -222,7 +222,7 @@ class TestFills(FillTest):
 
     def test_a_plan_may_come_before_its_map(self):
         host = self.hosts['h1']
-        known, host.view = host.view, view.SiteView(generation=1)
+        known, host.view = host.view, views.SiteView(generation=1)
         self.patch(filling, 'FIRST_RETRY', 0.01)
         filler = self.started()
         filler.hold(self.plan(self.keys[0]))
@@ -277,10 +277,10 @@ class TestManifests(FillTest):
         filler.hold(self.plan(self.patch_key))
         self.assertTrue(filler.wait_filled(SECONDS))
         self.assertEqual(
-            {fakes.key_of(BASE, view.MANIFESTS), self.patch_key},
+            {fakes.key_of(BASE, views.MANIFESTS), self.patch_key},
             {key for _, _, key in self.network.fetches})
         for content in (BASE, TARGET):
-            self.assertIn(fakes.key_of(content, view.MANIFESTS),
+            self.assertIn(fakes.key_of(content, views.MANIFESTS),
                           self.hosts['h1'].held)
 
 
@@ -345,7 +345,7 @@ class TestShares(FillTest):
         self.host.plane.hold_fetches.set()
         first, second = self.keys
         for key in self.keys:
-            self.host._store(view.Key(view.MANIFESTS, key.id), b'm')
+            self.host._store(views.Key(views.MANIFESTS, key.id), b'm')
         minute = datetime.datetime.now() - datetime.timedelta(hours=2)
         closed = f'{minute:%H:%M}-{minute + datetime.timedelta(hours=1):%H:%M}'
         filler = self.filler()
@@ -366,4 +366,4 @@ class TestShares(FillTest):
 
     def test_window_that_cannot_be_read_is_refused(self):
         self.assertRaises(exceptions.InvalidInput, shares.load,
-                          [['templates', 'x', 'job', None, ['at night']]])
+                          [['images', 'x', 'job', None, ['at night']]])

@@ -14,7 +14,7 @@
 from diffcache_openstack.agent.images import host_status
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import base
 from tests.unit.agent import fakes
 
@@ -39,7 +39,7 @@ class NetworkTest(base.TestCase):
             {'name': 'b', 'mbps': 20.0, 'down_s': None, 'reason': None,
              **counts}]
         plane.measured_peer_mbps = 900.0
-        before = objects_base.now()
+        before = versioned.now()
         found = host_status.HostStatus(conf, plane, None, None, None).network()
         dead, alive = found.repositories
         silent = (before - dead.since).total_seconds()
@@ -88,5 +88,5 @@ class PendingImagesTest(base.TestCase):
              ('now', 'adding', 0, None)],
             [(each.image_id, each.state, each.attempts, each.error)
              for each in found])
-        seconds = (found[2].retry_at - objects_base.now()).total_seconds()
+        seconds = (found[2].retry_at - versioned.now()).total_seconds()
         self.assertTrue(0 < seconds <= 60, seconds)

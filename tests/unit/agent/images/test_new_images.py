@@ -34,7 +34,7 @@ class NewImagesTest(test_serving.ServeTestCase):
         self.refresh()
 
     def found(self, **changes):
-        return objects.Template(**{
+        return objects.Image(**{
             'id': 'new', 'content_id': fakes.content_id(NEW),
             'size': len(NEW), 'data_size': len(NEW), **changes})
 

@@ -13,7 +13,7 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.images.delivery import test_serving
 
@@ -40,9 +40,9 @@ class PatchRequestsTest(test_serving.ServeTestCase):
 
     def create(self, seconds=1.0):
         """Have the repository create the patch on the next request."""
-        self.hosts['repo'].put(PATCH, view.PATCHES)
+        self.hosts['repo'].put(PATCH, views.PATCHES)
         self.site_map.next = fakes.site_view(
-            list(self.hosts.values()), self.templates, [(BASE, TARGET)])
+            list(self.hosts.values()), self.images, [(BASE, TARGET)])
         self.agents.answers = [objects.Patch(
             id=fakes.content_id(PATCH), base=fakes.content_id(BASE),
             target=fakes.content_id(TARGET), size=len(PATCH),
@@ -113,7 +113,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
         self.create(seconds=2.9)
         self.assertEqual('build', self.serve().way)
         self.host.view = fakes.site_view(
-            list(self.hosts.values()), self.templates, [])
+            list(self.hosts.values()), self.images, [])
         self.network.claims.clear()
         self.answer_late()
         started = self.host.now
@@ -125,7 +125,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
         self.create(seconds=0.0)
         self.assertEqual('build', self.serve().way)
         self.host.view = fakes.site_view(
-            list(self.hosts.values()), self.templates, [])
+            list(self.hosts.values()), self.images, [])
         self.network.claims.clear()
         self.assert_whole()
         self.assertEqual(1.0, self.agents.calls[-1][1].wait)
@@ -163,7 +163,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
 
     def test_a_wrong_patch_costs_a_fallback(self):
         self.create()
-        key = fakes.key_of(PATCH, view.PATCHES)
+        key = fakes.key_of(PATCH, views.PATCHES)
         self.network.files['http://repo'][key] = b'gar\nbage'
         served = self.serve()
         self.assertEqual(('repository', 1), (served.way, served.fallbacks))
@@ -175,7 +175,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
 
     def test_nothing_is_asked_without_a_base_at_the_site(self):
         self.host.view = fakes.site_view(
-            [self.hosts['repo'], self.host], self.templates, [])
+            [self.hosts['repo'], self.host], self.images, [])
         self.assert_whole()
         self.assertEqual([], self.agents.calls)
 
@@ -198,7 +198,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
             self.hosts['h2'].put(content)
         self.host.put(others['image 099'])
         self.host.view = fakes.site_view(
-            list(self.hosts.values()), {**self.templates, **others}, [])
+            list(self.hosts.values()), {**self.images, **others}, [])
         self.assert_whole()
         bases = self.agents.calls[0][1].bases
         self.assertEqual(patch_requests.agent_api.MOST_BASES, len(bases))

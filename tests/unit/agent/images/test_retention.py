@@ -12,7 +12,7 @@
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.images.delivery import test_recipes
 from tests.unit.agent.images.delivery import test_serving
@@ -48,7 +48,7 @@ class TestServed(test_serving.ServeTestCase):
 
     def test_a_base_that_was_requested_makes_the_next_a_patch(self):
         self.server().deliver(
-            self.host.view.template('base'),
+            self.host.view.image('base'),
             outputs.LocalOutput(self.output), building.ON_THE_FLY)
         served = self.serve()
         self.assertEqual('build', served.way)
@@ -96,7 +96,7 @@ class TestServed(test_serving.ServeTestCase):
 
     def test_a_patch_stays_where_its_content_does_not_fit(self):
         size = len(test_serving.PATCH)
-        key = fakes.key_of(test_serving.PATCH, view.PATCHES)
+        key = fakes.key_of(test_serving.PATCH, views.PATCHES)
         room = self.patch_room()
         self.assertEqual(size, self.patched(room))
         self.assertIn(key, self.host.held)
@@ -108,11 +108,11 @@ class TestServed(test_serving.ServeTestCase):
         self.assertEqual(
             {fakes.key_of(BASE), fakes.key_of(TARGET)},
             {key for key in self.host.held.keys()
-             if key.kind != view.MANIFESTS})
+             if key.kind != views.MANIFESTS})
 
     def test_nothing_goes_for_a_patch(self):
         self.patched(self.patch_room() - 1)
-        self.assertNotIn(fakes.key_of(test_serving.PATCH, view.PATCHES),
+        self.assertNotIn(fakes.key_of(test_serving.PATCH, views.PATCHES),
                          self.host.held)
         self.assertEqual(0, self.changes)
 
@@ -142,7 +142,7 @@ class TestPlanned(test_serving.ServeTestCase):
         held = self.hosts['h1'].held
         held.want([holdings.PlacedObject(key, 1) for key in wanted])
         self.serve(mode)
-        return {key for key in held.keys() if key.kind != view.MANIFESTS}
+        return {key for key in held.keys() if key.kind != views.MANIFESTS}
 
     def test_an_image_that_was_requested(self):
         key = fakes.key_of(TARGET)
@@ -187,4 +187,4 @@ class TestFiles(test_recipes.RecipesTestCase):
         self.refresh()
         self.assertIn(fakes.key_of(test_recipes.TARGET),
                       self.hosts['h2'].view.holdings('h1'))
-        self.assertEqual(view.ACTIVE, self.template('packed').status)
+        self.assertEqual(views.ACTIVE, self.image('packed').status)

@@ -14,12 +14,12 @@ import threading
 from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
-KEY = view.Key(view.TEMPLATES, 'a' * 64)
-OTHER = view.Key(view.TEMPLATES, 'b' * 64)
+KEY = views.Key(views.IMAGES, 'a' * 64)
+OTHER = views.Key(views.IMAGES, 'b' * 64)
 SECONDS = 60
 
 

@@ -19,7 +19,7 @@ from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import base
 from tests import traces
 from tests.unit.agent import fakes
@@ -186,7 +186,7 @@ class TransfersTest(base.TestCase):
     def test_an_order_is_a_step_of_its_trace(self):
         collected = self.useFixture(traces.Traces())
         part = orders.RemotePart(orders.Host('h1', 'http://h1:1'),
-                                 views.Key(views.TEMPLATES, '1' * 64))
+                                 views.Key(views.IMAGES, '1' * 64))
         peer = orders.HostSource(part.host, orders.Link.LAN)
         repository = orders.HostSource(orders.Host('r', 'http://r:1'),
                                        orders.Link.WAN)

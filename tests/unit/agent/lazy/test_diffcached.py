@@ -11,7 +11,6 @@
 #    under the License.
 """The client of diffcached; the service itself is tested on real mounts."""
 
-import http.server
 import json
 import socketserver
 import threading
@@ -22,27 +21,11 @@ from diffcache_openstack.common import exceptions
 from tests import base
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(socketserver.StreamRequestHandler):
 
-    def _answer(self):
-        length = int(self.headers.get('Content-Length') or 0)
-        body = self.rfile.read(length)
-        self.server.asked.append(
-            (self.command, self.path, json.loads(body) if body else None))
-        status, document = self.server.answer
-        data = json.dumps(document).encode() if document is not None else b''
-        self.send_response(status)
-        self.send_header('Content-Length', str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_PUT = do_PATCH = do_DELETE = _answer
-
-    def address_string(self):
-        return 'local'
-
-    def log_message(self, *args):
-        pass
+    def handle(self):
+        self.server.asked.append(json.loads(self.rfile.readline()))
+        self.wfile.write(json.dumps(self.server.answer).encode() + b'\n')
 
 
 class TestDaemon(base.TestCase):
@@ -58,35 +41,42 @@ class TestDaemon(base.TestCase):
         self.addCleanup(self.server.shutdown)
         self.daemon = diffcached.Diffcached(path)
 
-    def test_requests(self):
-        self.server.answer = 200, {'images': [{'content_id': 'c'}]}
+    def test_commands(self):
+        self.server.answer = {'images': [{'content_id': 'c'}]}
         self.assertEqual([{'content_id': 'c'}], self.daemon.images())
-        self.daemon.image('c')
+        self.server.answer = {'image': {'path': 'p'}}
+        self.assertEqual({'path': 'p'}, self.daemon.image('c'))
         self.daemon.add('c', {'wait': 3})
         self.daemon.change('c', {'hydrate': 'idle'})
-        self.server.answer = 200, {'profile': []}
+        self.server.answer = {'profile': {'profile': []}}
         self.assertEqual({'profile': []}, self.daemon.profile('c'))
-        self.server.answer = 204, None
+        self.server.answer = {'removed': 'c'}
         self.daemon.remove('c')
         self.assertEqual([
-            ('GET', '/v1/images', None),
-            ('GET', '/v1/images/c', None),
-            ('PUT', '/v1/images/c', {'wait': 3}),
-            ('PATCH', '/v1/images/c', {'hydrate': 'idle'}),
-            ('GET', '/v1/images/c/profile', None),
-            ('DELETE', '/v1/images/c', None)], self.server.asked)
+            {'command': 'list'},
+            {'command': 'show', 'image': 'c'},
+            {'command': 'add', 'image': 'c', 'wanted': {'wait': 3}},
+            {'command': 'change', 'image': 'c',
+             'changed': {'hydrate': 'idle'}},
+            {'command': 'profile', 'image': 'c'},
+            {'command': 'remove', 'image': 'c'}], self.server.asked)
 
     def test_refusals_have_types(self):
-        for status, name, kind in (
-                (400, 'InvalidInput', exceptions.InvalidInput),
-                (404, 'NotFound', exceptions.NotFound),
-                (409, 'Conflict', exceptions.Conflict),
-                (503, 'ServiceUnavailable', exceptions.ServiceUnavailable),
-                (500, 'Else', exceptions.ServiceUnavailable)):
-            self.server.answer = status, {
+        for name, kind in (
+                ('InvalidInput', exceptions.InvalidInput),
+                ('NotFound', exceptions.NotFound),
+                ('Conflict', exceptions.Conflict),
+                ('ServiceUnavailable', exceptions.ServiceUnavailable),
+                ('Else', exceptions.ServiceUnavailable)):
+            self.server.answer = {
                 'error': {'type': name, 'message': 'what and why'}}
             error = self.assertRaises(kind, self.daemon.remove, 'c')
-            self.assertIn('what and why', str(error))
+            self.assertIn('refused to remove c: what and why', str(error))
+
+    def test_an_answer_of_no_diffcached_is_unavailable(self):
+        for self.server.answer in ({}, [], {'error': 'text'}):
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              self.daemon.images)
 
     def test_what_does_not_answer_is_unavailable(self):
         self.assertRaises(
@@ -106,7 +96,7 @@ class TestDaemon(base.TestCase):
 
         found = diffcached.Diffcached(str(socket), restarts.Restarts(
             15.0, lambda: sum(pauses), sleep))
-        self.server.answer = 200, {'path': 'p'}
+        self.server.answer = {'image': {'path': 'p'}}
         self.assertEqual({'path': 'p'}, found.add('c', {'wait': 3}))
         self.assertEqual(3, len(pauses))
 

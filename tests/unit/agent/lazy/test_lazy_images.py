@@ -23,7 +23,7 @@ from diffcache_openstack.agent.lazy import lazy_images
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.lazy import lazy_case
 
@@ -116,7 +116,7 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         base_content = b'content of the last build'
         self.host.put(base_content)
         self.repository.put(fakes.make_patch(base_content, lazy_case.CONTENT),
-                            view.PATCHES)
+                            views.PATCHES)
         self.host.view = fakes.site_view(
             [self.repository, self.host, self.peer],
             {'image': lazy_case.CONTENT, 'base': base_content},
@@ -441,7 +441,7 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
     def test_of_a_withdrawn_image_what_has_arrived_counts(self):
         self.lazy.open('image')
         self.lazy.stop()
-        self.host.view = dataclasses.replace(self.host.view, templates=())
+        self.host.view = dataclasses.replace(self.host.view, images=())
         again = self.new_lazy()
         again.look()
         self.assertEqual(3 * lazy_case.SIZE - (1 << 20),
@@ -452,14 +452,14 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         self.lazy.open('image')
         self.lazy.stop()
         self.daemon.complete(lazy_case.KEY.id, lazy_case.CONTENT)
-        self.host.held.drop(view.Key(view.MANIFESTS, lazy_case.KEY.id),
+        self.host.held.drop(views.Key(views.MANIFESTS, lazy_case.KEY.id),
                             'a test')
         return self.new_lazy()
 
     def test_a_withdrawn_image_is_not_held_without_its_manifest(self):
         """The manifest was looked for every two seconds, with a warning."""
         again = self.restart_without_manifest()
-        self.host.view = dataclasses.replace(self.host.view, templates=())
+        self.host.view = dataclasses.replace(self.host.view, images=())
         with self.assertNoLogs(lazy_images.LOG, 'WARNING'):
             again.look()
         self.assertNotIn(lazy_case.KEY, self.host.held)
@@ -485,7 +485,7 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
 
     def test_the_thread_looks_after_images(self):
         looked = threading.Event()
-        self.lazy.look = looked.set
+        self.patch(self.lazy, '_work', looked.set)
         self.lazy.start()
         self.assertTrue(looked.wait(60))
 
@@ -493,6 +493,6 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         self.host.view = dataclasses.replace(
             self.host.view, hosts=tuple(
                 host for host in self.host.view.hosts
-                if host.role != view.REPOSITORY_ROLE))
+                if host.role != views.REPOSITORY_ROLE))
         self.assertRaises(exceptions.DiffCacheError, self.lazy.open, 'image')
         self.assertEqual(3 * lazy_case.SIZE, self.host.held.spare())

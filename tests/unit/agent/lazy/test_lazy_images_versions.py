@@ -14,10 +14,9 @@
 from diffcache_openstack.agent.lazy import lazy_images
 from diffcache_openstack.agent.lazy import lazy_servers
 from tests.unit.agent.lazy import lazy_case
-from tests.unit.agent.lazy import test_lazy_images
 
 
-class TestWishes(test_lazy_images.LazyImagesTest):
+class TestWishes(lazy_case.LazyImagesCase):
 
     def add(self, wish, name='s1'):
         self.lazy.add_server(lazy_servers.LazyServer(name, 'p', 'image'), wish)
@@ -46,7 +45,7 @@ class TestWishes(test_lazy_images.LazyImagesTest):
         self.assertEqual([], self.daemon.changes)
 
 
-class TestVersions(test_lazy_images.LazyImagesTest):
+class TestVersions(lazy_case.LazyImagesCase):
 
     def open(self, rate=None):
         return self.lazy.open_version('v', 'p', 'stand-in', rate)

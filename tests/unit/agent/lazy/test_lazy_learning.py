@@ -85,7 +85,7 @@ class LearningTest(base.TestCase):
         self.learning.exchange()
         self.assertEqual(('h1', 't1', {0: (1, 12)}, None),
                          self.conductor.calls[0])
-        self.assertEqual([(ONE, {'chunk': 256 << 10,
+        self.assertEqual([(ONE, {'format': 1, 'chunk': 256 << 10,
                                  'profile': [[3, 2, 15.0]]})],
                          self.daemon.handed)
         self.conductor.answer = None

@@ -14,7 +14,7 @@
 import dataclasses
 
 from diffcache_openstack.agent.lazy import lazy_sources
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -41,7 +41,7 @@ class ImageSourcesTest(base.TestCase):
         for content in (CONTENT, BASE, OTHER):
             self.repository.put(content)
         self.patch = fakes.make_patch(BASE, CONTENT)
-        self.repository.put(self.patch, view.PATCHES)
+        self.repository.put(self.patch, views.PATCHES)
         self.found = lazy_sources.ImageSources(
             self.host.state, self.host.transfers, self.host.sources)
 
@@ -88,7 +88,7 @@ class ImageSourcesTest(base.TestCase):
 
     def test_a_patch_at_the_site_is_read_there(self):
         self.host.put(BASE)
-        self.peer.put(self.patch, view.PATCHES)
+        self.peer.put(self.patch, views.PATCHES)
         self.see()
         self.assertEqual(
             [self.build('http://h1', 'http://h2', False),
@@ -124,7 +124,7 @@ class ImageSourcesTest(base.TestCase):
     def test_patches_one_after_another_are_read_through(self):
         self.host.put(OTHER)
         first = fakes.make_patch(OTHER, BASE)
-        self.repository.put(first, view.PATCHES)
+        self.repository.put(first, views.PATCHES)
         patches = [(OTHER, BASE), (BASE, CONTENT)]
         self.see(patches)
         chain = {'base': part('http://h1', OTHER),
@@ -140,8 +140,8 @@ class ImageSourcesTest(base.TestCase):
     def test_of_patches_one_after_another_all_have_to_be_readable(self):
         self.host.put(OTHER)
         first = fakes.make_patch(OTHER, BASE)
-        self.repository.put(first, view.PATCHES)
-        self.peer.put(self.patch, view.PATCHES)
+        self.repository.put(first, views.PATCHES)
+        self.peer.put(self.patch, views.PATCHES)
         self.see([(OTHER, BASE), (BASE, CONTENT)])
         self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
             dataclasses.replace(host, url='') if host.name == 'repo' else host
@@ -150,7 +150,7 @@ class ImageSourcesTest(base.TestCase):
 
     def test_a_base_comes_without_a_repository_that_has_the_image(self):
         self.host.put(BASE)
-        self.peer.put(self.patch, view.PATCHES)
+        self.peer.put(self.patch, views.PATCHES)
         self.see()
         self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
             dataclasses.replace(host, url='') if host.name == 'repo' else host
@@ -162,7 +162,7 @@ class ImageSourcesTest(base.TestCase):
         self.host.put(BASE)
         self.peer.put(BASE)
         for host in (self.host, self.peer):
-            host.put(self.patch, view.PATCHES)
+            host.put(self.patch, views.PATCHES)
         self.see()
         found = self.of()
         self.assertEqual(lazy_sources.MOST_BUILDS + 1, len(found))

@@ -15,7 +15,7 @@ import json
 from unittest import mock
 
 from diffcache_openstack.agent.lazy import planned_boot_sets
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -78,7 +78,7 @@ class BootSetsTest(base.TestCase):
         self.assertEqual(self.sets.wanted(), again.wanted())
         self.assertEqual(6, again.generation)
         self.assertEqual(
-            {'chunk': profiles.CHUNK,
+            {'format': 1, 'chunk': profiles.CHUNK,
              'profile': [[1, 2, 50.0], [7, 2, 50.0]]},
             json.loads(again.profile(CONTENT).read_text()))
 

@@ -18,11 +18,11 @@ import uuid
 from diffcache_openstack.agent.images.limits import pulses
 from diffcache_openstack.agent.local import local_api
 from diffcache_openstack.agent.local import local_server
-from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 
 IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
 DATA = bytes(range(256)) * 9000
@@ -94,8 +94,8 @@ class Rooms:
         with tracing.span('work'):
             pass
         return objects.Request(
-            id=str(uuid.uuid4()), template_id=image_id, host='h1',
-            way='build', seconds=1.5, started_at=objects_base.now())
+            id=str(uuid.uuid4()), image_id=image_id, host='h1',
+            way='build', seconds=1.5, started_at=versioned.now())
 
     @contextlib.contextmanager
     def file(self, image_id, site_only):

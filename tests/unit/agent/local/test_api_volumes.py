@@ -18,7 +18,7 @@ from diffcache_openstack.agent.local import local_api
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from tests import base
 
 PATH = '/v1/ssd-cache/volumes/7a1dbe2a'

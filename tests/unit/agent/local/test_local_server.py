@@ -26,15 +26,18 @@ import fixtures
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.agent.local import local_api
 from diffcache_openstack.agent.local import local_server
+from diffcache_openstack.agent.local import long_work
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
 from tests import base
 from tests import traces
 from tests.unit.agent.local import rooms
+from tests import waiting
 
 
-class LocalApiTest(base.TestCase):
+class LocalApiCase(base.TestCase):
+    """Has a client of a server with rooms that note what is asked."""
 
     def setUp(self):
         super().setUp()
@@ -44,6 +47,9 @@ class LocalApiTest(base.TestCase):
         self.server.start()
         self.addCleanup(self.server.stop)
         self.client = local_client.LocalClient(str(self.path))
+
+
+class LocalApiTest(LocalApiCase):
 
     def test_plain_answers(self):
         self.assertEqual(
@@ -249,7 +255,7 @@ class LocalApiTest(base.TestCase):
         self.assertEqual((3, 7), seen[0])
         self.assertEqual(('build', 1.5, rooms.IMAGE),
                          (request['way'], request['seconds'],
-                          request['template_id']))
+                          request['image_id']))
 
     def test_content_that_fails(self):
         self.worker.error = exceptions.NoSpace('full')
@@ -265,7 +271,7 @@ class LocalApiTest(base.TestCase):
                            b'Content-Length: %d\r\n\r\n%s'
                            % (len(body), body))
             client.recv(100)
-        self.assertTrue(self.worker.ended.wait(30))
+        self.assertTrue(self.worker.ended.wait(waiting.SECONDS))
 
     def test_no_sign_of_life_without_progress(self):
         self.patch(local_api, 'PROGRESS_SECONDS', 0.01)
@@ -280,10 +286,10 @@ class LocalApiTest(base.TestCase):
                 progress=lambda *progress: seen.append(progress))
         # What there was to tell was told once.
         self.assertLess(len(seen), 3)
-        self.assertTrue(self.worker.ended.wait(30))
+        self.assertTrue(self.worker.ended.wait(waiting.SECONDS))
 
     def test_work_is_bounded_also_where_its_client_has_gone(self):
-        self.patch(local_api, 'MOST_WORK', 2)
+        self.patch(long_work, 'MOST_WORK', 2)
         path = self.directory / 'busy.sock'
         busy = rooms.new_server(path, None, self.worker)
         busy.start()
@@ -317,7 +323,7 @@ class LocalApiTest(base.TestCase):
         with client.expecting(rooms.IMAGE):
             self.assertRaises(exceptions.ServiceUnavailable,
                               client.expecting('x').__enter__)
-        self.assertTrue(self.worker.ended.wait(30))
+        self.assertTrue(self.worker.ended.wait(waiting.SECONDS))
 
     def read(self, *args, **options):
         with self.client.file(rooms.IMAGE, *args, **options) as file:
@@ -518,7 +524,7 @@ def fail_to_read(offset, length):
     raise OSError(errno.EIO, 'Input/output error')
 
 
-class VersionsTest(LocalApiTest):
+class VersionsTest(LocalApiCase):
 
     def get(self, path, **headers):
         """(status, headers, body) of an answer."""

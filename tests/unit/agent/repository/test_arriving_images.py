@@ -22,8 +22,8 @@ SECONDS = 60
 
 
 def image(name='new', size=SIZE):
-    return objects.Template(id=name, content_id='a' * 64, size=1, data_size=1,
-                            file_size=size)
+    return objects.Image(id=name, content_id='a' * 64, size=1, data_size=1,
+                         file_size=size)
 
 
 class ArrivingImagesTest(base.TestCase):

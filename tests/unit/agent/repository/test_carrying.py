@@ -15,9 +15,11 @@ import threading
 
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests import base
+from tests import waiting
 
 OLD, OTHER, NEW = 'a' * 64, 'b' * 64, 'c' * 64
 
@@ -189,7 +191,7 @@ class TestThread(CarryingTest):
         """Have the thread look, and wait until it did."""
         self.conductor.looked.clear()
         self.carrying.wake()
-        self.assertTrue(self.conductor.looked.wait(30))
+        self.assertTrue(self.conductor.looked.wait(waiting.SECONDS))
 
     def test_it_looks_when_images_change(self):
         self.carrying.start()
@@ -201,7 +203,7 @@ class TestThread(CarryingTest):
 
     def test_it_survives_a_fault(self):
         self.conductor.error = RuntimeError('a fault')
-        with self.assertLogs(carrying.LOG, 'ERROR'):
+        with self.assertLogs(threads.LOG, 'ERROR'):
             self.carrying.start()
             self.addCleanup(self.carrying.stop)
             self.look()

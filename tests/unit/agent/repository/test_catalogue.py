@@ -20,13 +20,12 @@ from unittest import mock
 import fixtures
 
 from diffcache_openstack.agent.repository import catalogue
-from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -82,7 +81,7 @@ class Tools:
 class Catalogue:
 
     def __init__(self):
-        self.templates = {}
+        self.images = {}
         self.patches = {}
         self.sketches = {}
         self.reports = {}
@@ -99,29 +98,29 @@ class Catalogue:
         self._answer()
         self.compared.append((len(images), len(patches)))
         return ([image for image in images
-                 if image.id not in self.templates],
+                 if image.id not in self.images],
                 [patch for patch in patches
                  if (patch.base, patch.target) not in self.patches])
 
-    def register_template(self, record):
+    def register_image(self, record):
         self._answer()
         self.registered.append(record.id)
         # What is compressed is no part of the image's own record.
-        self.templates[record.id] = dataclasses.replace(
+        self.images[record.id] = dataclasses.replace(
             record, compressed_size=None)
 
     def signed(self, record):
-        return objects.Template(**dataclasses.asdict(record))
+        return objects.Image(**dataclasses.asdict(record))
 
     def register_patch(self, record):
         self._answer()
         self.patches[record.base, record.target] = record
 
-    def patch_work(self, terms, nearest, creations):
+    def patch_work(self, terms, creations):
         """All pairs of all images: the real catalogue has better ideas."""
         self._answer()
-        contents = [t.content_id for t in self.templates.values()
-                    if t.status == view.ACTIVE]
+        contents = [t.content_id for t in self.images.values()
+                    if t.status == views.ACTIVE]
         pairs = [(a, b) for a in contents for b in contents if a != b]
         found = objects.PatchWork(
             sketch=[c for c in contents if c not in self.sketches],
@@ -157,7 +156,6 @@ class RepositoryTest(base.TestCase):
         super().setUp()
         self.catalogue = Catalogue()
         self.ratio = 2.0
-        self.nearest = 8
         self.may_run = True
         self.repository = self.new()
         self.base_file = self.write_file('base.raw', BASE)
@@ -171,9 +169,7 @@ class RepositoryTest(base.TestCase):
         self.host = host_state.HostState('repo', self.held, None)
         return catalogue.Repository(
             self.host, self.directory / 'state', Tools(), self.catalogue,
-            catalogue.PatchOptions(3, pair_choice.PatchLimits(self.ratio,
-                                                              self.nearest),
-                                   lambda: self.may_run, 60))
+            catalogue.PatchOptions(3, self.ratio, lambda: self.may_run, 60))
 
     def register_both(self):
         return [self.repository.register(path, name, name).content_id
@@ -183,9 +179,9 @@ class RepositoryTest(base.TestCase):
     def test_register_keeps_a_copy_of_its_own(self):
         record = self.repository.register(self.base_file, ID, 'base')
         self.base_file.write_bytes(b'changed')
-        key = view.Key(view.TEMPLATES, record.content_id)
+        key = views.Key(views.IMAGES, record.content_id)
         self.assertEqual(BASE, self.held.path(key).read_bytes())
-        self.assertEqual(record, self.catalogue.templates[ID])
+        self.assertEqual(record, self.catalogue.images[ID])
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
 
     def test_register_twice_is_once(self):
@@ -212,15 +208,15 @@ class RepositoryTest(base.TestCase):
         one, two = self.register_both()
         self.assertEqual(2, self.repository.make_missing())
         record = self.catalogue.patches[one, two]
-        patch = self.held.path(view.Key(view.PATCHES, record.id))
+        patch = self.held.path(views.Key(views.PATCHES, record.id))
         self.assertEqual(fakes.make_patch(BASE, TARGET), patch.read_bytes())
         self.assertEqual(patch.stat().st_size, record.size)
         self.assertEqual(0, self.repository.make_missing())
-        self.catalogue.templates, self.catalogue.patches = {}, {}
+        self.catalogue.images, self.catalogue.patches = {}, {}
         again = self.new()
         self.assertTrue(again.announce())
         self.assertEqual(record, self.catalogue.patches[one, two])
-        self.assertEqual(2, len(self.catalogue.templates))
+        self.assertEqual(2, len(self.catalogue.images))
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
 
     def test_two_threads_create_a_patch_once(self):
@@ -350,7 +346,7 @@ class RepositoryTest(base.TestCase):
 
         def delete_meanwhile(tools, *args):
             found = make_patch(tools, *args)
-            self.held.drop(view.Key(view.TEMPLATES, two), 'deleted')
+            self.held.drop(views.Key(views.IMAGES, two), 'deleted')
             return found
 
         self.patch(Tools, 'make_patch', delete_meanwhile)
@@ -402,11 +398,11 @@ class RepositoryTest(base.TestCase):
 
     def test_a_changed_base_is_a_clear_error(self):
         one, two = self.register_both()
-        self.held.path(view.Key(view.TEMPLATES, one)).write_bytes(b'changed')
+        self.held.path(views.Key(views.IMAGES, one)).write_bytes(b'changed')
         error = self.assertRaises(exceptions.IntegrityError,
                                   self.repository.make_patch, one, two)
         self.assertIn(one, str(error))
-        self.assertNotIn(view.Key(view.TEMPLATES, one), self.held)
+        self.assertNotIn(views.Key(views.IMAGES, one), self.held)
         self.assertEqual([], self.repository.patches())
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
 
@@ -418,12 +414,12 @@ class RepositoryTest(base.TestCase):
                           self.repository.make_missing)
         self.catalogue.dead = False
         self.assertTrue(self.repository.announce())
-        self.assertEqual({'base', 'target'}, set(self.catalogue.templates))
+        self.assertEqual({'base', 'target'}, set(self.catalogue.images))
 
     def test_known_images_and_patches_are_not_reported_again(self):
         self.register_both()
         self.repository.make_missing()
-        del self.catalogue.templates['base']
+        del self.catalogue.images['base']
         self.catalogue.registered.clear()
         self.patch(self.catalogue, 'register_patch', None)
         self.assertTrue(self.new().announce())
@@ -441,10 +437,10 @@ class RepositoryTest(base.TestCase):
     def test_deleted_images_are_reported_whatever_is_known(self):
         record = self.repository.register(self.base_file, ID, 'base')
         self.catalogue.dead = True
-        self.repository.put(dataclasses.replace(record, status=view.DELETED))
+        self.repository.put(dataclasses.replace(record, status=views.DELETED))
         self.catalogue.dead = False
         self.assertTrue(self.repository.announce())
-        self.assertEqual(view.DELETED, self.catalogue.templates[ID].status)
+        self.assertEqual(views.DELETED, self.catalogue.images[ID].status)
         self.assertEqual([], self.repository.images())
 
     def test_runs_in_the_background_when_something_is_registered(self):

@@ -23,7 +23,7 @@ from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.blocks import test_file_map
 
@@ -45,7 +45,7 @@ class CommonContentTest(base.TestCase):
     def add(self, content):
         path = self.write_file('image', content)
         content_id = self.tools.hash_file(path)
-        key = view.Key(view.TEMPLATES, content_id)
+        key = views.Key(views.IMAGES, content_id)
         path.rename(self.held.path(key))
         self.held.added(key)
         return content_id
@@ -66,7 +66,7 @@ class CommonContentTest(base.TestCase):
     def test_files_are_compared_where_blocks_find_too_little(self):
         before, after = (self.add(self.image(name, seed).read_bytes())
                          for name, seed in (('before', 3), ('after', 4)))
-        path = self.held.path(view.Key(view.TEMPLATES, before))
+        path = self.held.path(views.Key(views.IMAGES, before))
         found = file_map.read(str(path))
         number = next(number for number, entry in enumerate(found.entries)
                       if entry.path == '/usr/bin/program')
@@ -124,7 +124,7 @@ class CommonContentTest(base.TestCase):
             self.assertRaises(exceptions.ObjectMissing, self.content.find,
                               *pair, [0])
         # While it was to be compared.
-        self.held.path(view.Key(view.TEMPLATES, old)).unlink()
+        self.held.path(views.Key(views.IMAGES, old)).unlink()
         self.assertRaises(exceptions.ObjectMissing, self.content.find, old,
                           old, [0])
 

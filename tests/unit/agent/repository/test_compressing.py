@@ -19,12 +19,11 @@ import uuid
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import compressing
-from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 
 CONTENT = b'option = default\n' * 60000
@@ -40,7 +39,7 @@ class Conductor:
     def find_unregistered(self, images, patches):
         return images, patches
 
-    def register_template(self, record):
+    def register_image(self, record):
         if self.dead:
             raise exceptions.ServiceUnavailable('no answer')
         self.compressed_sizes[record.id] = record.compressed_size
@@ -62,9 +61,7 @@ class CompressingTest(base.TestCase):
         self.repository = catalogue.Repository(
             host_state.HostState('repo', self.held, None),
             self.directory / 'state', self.tools, self.conductor,
-            catalogue.PatchOptions(3, pair_choice.PatchLimits(0.5, 8),
-                                   lambda: True,
-                                   60))
+            catalogue.PatchOptions(3, 0.5, lambda: True, 60))
         self.compressing = self.parts()
 
     def parts(self, level=3):
@@ -75,8 +72,8 @@ class CompressingTest(base.TestCase):
         path = self.write_file(uuid.uuid4().hex, content)
         return self.repository.register(path, str(uuid.uuid4()), 'image')
 
-    def key(self, record, kind=view.COMPRESSED):
-        return view.Key(kind, record.content_id)
+    def key(self, record, kind=views.COMPRESSED):
+        return views.Key(kind, record.content_id)
 
     def test_each_content_is_compressed_once(self):
         one, same = self.add(), self.add()
@@ -133,15 +130,15 @@ class CompressingTest(base.TestCase):
     def test_withdrawn_images_are_not_served_in_either_form(self):
         record = self.add()
         self.compressing.make_missing()
-        for status in (view.DEACTIVATED, view.ACTIVE):
+        for status in (views.DEACTIVATED, views.ACTIVE):
             self.repository.put(catalogue.ImageRecord(**{
                 **vars(record), 'status': status}))
-            active = status == view.ACTIVE
+            active = status == views.ACTIVE
             self.assertEqual(active, self.held.path(
                 self.key(record)).exists())
             self.assertEqual(active, self.key(record) in self.held)
         self.repository.put(catalogue.ImageRecord(**{
-            **vars(record), 'status': view.DELETED}))
+            **vars(record), 'status': views.DELETED}))
         self.assertEqual(frozenset(), self.held.keys())
         self.assertEqual([], os.listdir(self.held.root / 'withdrawn'))
 
@@ -151,7 +148,7 @@ class CompressingTest(base.TestCase):
 
         def withdraw(*args):
             self.repository.put(catalogue.ImageRecord(**{
-                **vars(record), 'status': view.DELETED}))
+                **vars(record), 'status': views.DELETED}))
             return compress(*args)
 
         self.patch(self.tools, 'compress', withdraw)
@@ -161,10 +158,10 @@ class CompressingTest(base.TestCase):
 
     def test_a_damaged_image_is_no_longer_served(self):
         record, other = self.add(), self.add(CONTENT[::-1])
-        path = self.held.path(self.key(record, view.TEMPLATES))
+        path = self.held.path(self.key(record, views.IMAGES))
         path.write_bytes(b'X' + CONTENT[1:])
         self.assertEqual(1, self.compressing.make_missing())
-        self.assertNotIn(self.key(record, view.TEMPLATES), self.held)
+        self.assertNotIn(self.key(record, views.IMAGES), self.held)
         self.assertIn(self.key(other), self.held)
 
     def test_a_full_disk_is_tried_again(self):
@@ -184,7 +181,7 @@ class CompressingTest(base.TestCase):
 
         def note(key):
             added(key)
-            if key.kind == view.COMPRESSED:
+            if key.kind == views.COMPRESSED:
                 done.set()
 
         self.patch(self.held, 'added', note)
@@ -199,4 +196,4 @@ class CompressingTest(base.TestCase):
         parts = self.parts(level=0)
         parts.start()
         self.addCleanup(parts.stop)
-        self.assertIsNone(parts._thread)
+        self.assertFalse(parts._thread.is_alive())

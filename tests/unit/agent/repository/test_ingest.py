@@ -18,11 +18,10 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import ingest_queue
-from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 from tests.unit.agent.repository import image_services
@@ -48,8 +47,7 @@ class IngestTest(base.TestCase):
         return catalogue.Repository(
             host_state.HostState('repo', self.held, None),
             self.directory / 'state', self.tools, self.catalogue,
-            catalogue.PatchOptions(3, pair_choice.PatchLimits(2.0, 8),
-                                   lambda: True, 60))
+            catalogue.PatchOptions(3, 2.0, lambda: True, 60))
 
     def new_ingest(self, workers=1, **limits):
         """Ingest with limits that no image of these tests reaches."""
@@ -64,7 +62,7 @@ class IngestTest(base.TestCase):
         self.ingest.look_at(name)
         return self.repository.find(name)
 
-    def template(self, data=image_services.RAW):
+    def image(self, data=image_services.RAW):
         return fakes.key_of(data)
 
     def test_members_of_a_shared_image(self):
@@ -74,9 +72,9 @@ class IngestTest(base.TestCase):
         self.source.change('image', members=['a', 'b'])
         self.assertEqual(['a', 'b'], self.look().members)
         # The conductor is not told again when nothing changed.
-        told = self.catalogue.templates['image']
+        told = self.catalogue.images['image']
         self.look()
-        self.assertIs(told, self.catalogue.templates['image'])
+        self.assertIs(told, self.catalogue.images['image'])
         self.source.change('image', visibility='private', members=[])
         self.assertEqual([], self.look().members)
 
@@ -91,8 +89,8 @@ class IngestTest(base.TestCase):
         self.assertEqual(hashlib.sha512(image_services.RAW).hexdigest(),
                          record.os_hash_value)
         self.assertEqual(image_services.RAW,
-                         self.held.path(self.template()).read_bytes())
-        self.assertEqual(record, self.catalogue.templates['image'])
+                         self.held.path(self.image()).read_bytes())
+        self.assertEqual(record, self.catalogue.images['image'])
 
     def test_qcow2_becomes_content_and_recipe(self):
         self.source.put('image', image_services.QCOW2, disk_format='qcow2')
@@ -102,7 +100,7 @@ class IngestTest(base.TestCase):
         self.assertEqual((len(image_services.QCOW2), 'qcow2', len(b'recipe')),
                          (record.file_size, record.disk_format,
                           record.form_size))
-        recipe = view.Key(view.RECIPES, record.form_id)
+        recipe = views.Key(views.RECIPES, record.form_id)
         self.assertEqual(b'recipe', self.held.path(recipe).read_bytes())
 
     def test_a_stop_ends_what_takes_long_when_an_image_is_added(self):
@@ -188,25 +186,25 @@ class IngestTest(base.TestCase):
         self.source.files.clear()
         record = self.look()
         self.assertEqual(('New', 'public'), (record.name, record.visibility))
-        self.assertEqual(record, self.catalogue.templates['image'])
+        self.assertEqual(record, self.catalogue.images['image'])
 
     def test_deactivated_and_back(self):
         self.source.put('image', image_services.RAW)
         self.look()
         self.source.change('image', status='deactivated')
         self.assertEqual('deactivated', self.look().status)
-        self.assertNotIn(self.template(), self.held)
-        self.assertFalse(self.held.path(self.template()).exists())
+        self.assertNotIn(self.image(), self.held)
+        self.assertFalse(self.held.path(self.image()).exists())
         self.source.change('image', status='active')
         self.assertEqual('active', self.look().status)
-        self.assertTrue(self.held.verify(self.template()))
+        self.assertTrue(self.held.verify(self.image()))
 
     def test_deleted(self):
         self.source.put('image', image_services.QCOW2, disk_format='qcow2')
         self.look()
         self.source.about.clear()
         self.assertIsNone(self.look())
-        self.assertEqual('deleted', self.catalogue.templates['image'].status)
+        self.assertEqual('deleted', self.catalogue.images['image'].status)
         self.assertEqual(frozenset(), self.held.keys())
 
     def test_deleted_while_deactivated(self):
@@ -227,7 +225,7 @@ class IngestTest(base.TestCase):
         self.assertEqual('deleted', self.look().status)
         self.catalogue.dead = False
         self.repository.announce()
-        self.assertEqual('deleted', self.catalogue.templates['image'].status)
+        self.assertEqual('deleted', self.catalogue.images['image'].status)
         self.assertIsNone(self.repository.find('image'))
 
     def test_content_that_another_image_has_too(self):
@@ -236,21 +234,22 @@ class IngestTest(base.TestCase):
         self.source.put('packed', image_services.QCOW2, disk_format='qcow2')
         for name in ('image', 'twin', 'packed'):
             self.look(name)
-        recipe = view.Key(view.RECIPES, self.repository.find('packed').form_id)
+        recipe = views.Key(views.RECIPES,
+                           self.repository.find('packed').form_id)
         self.source.change('packed', status='deactivated')
         self.look('packed')
-        self.assertIn(self.template(), self.held)
+        self.assertIn(self.image(), self.held)
         self.assertNotIn(recipe, self.held)
         self.source.change('twin', status='deactivated')
         self.look('twin')
-        self.assertIn(self.template(), self.held)
+        self.assertIn(self.image(), self.held)
         del self.source.about['image']
         self.look('image')
         # The last that may be served is gone; two may come back.
-        self.assertNotIn(self.template(), self.held)
+        self.assertNotIn(self.image(), self.held)
         self.source.change('packed', status='active')
         self.look('packed')
-        self.assertIn(self.template(), self.held)
+        self.assertIn(self.image(), self.held)
         self.assertIn(recipe, self.held)
 
     def test_patches_go_and_come_with_their_images(self):
@@ -269,7 +268,7 @@ class IngestTest(base.TestCase):
         del self.source.about['other']
         self.look('other')
         self.assertEqual([], [key for key in self.held.keys()
-                              if key.kind == view.PATCHES])
+                              if key.kind == views.PATCHES])
 
     def test_other_data_under_the_same_id(self):
         self.source.put('image', image_services.RAW)
@@ -295,14 +294,14 @@ class IngestTest(base.TestCase):
     def run_until(self, ready):
         """Run it until something is so, which its changes are."""
         seen = threading.Event()
-        register = self.catalogue.register_template
+        register = self.catalogue.register_image
 
         def noticed(record):
             register(record)
             if ready():
                 seen.set()
 
-        self.catalogue.register_template = noticed
+        self.catalogue.register_image = noticed
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
         self.assertTrue(ready() or seen.wait(image_services.SECONDS))
@@ -423,8 +422,8 @@ class IngestTest(base.TestCase):
                          (image.id, image.content_id, image.status,
                           image.form_id))
         self.assertLessEqual({
-            view.Key(kind, image.content_id)
-            for kind in (view.TEMPLATES, view.COMPRESSED)}, keys)
+            views.Key(kind, image.content_id)
+            for kind in (views.IMAGES, views.COMPRESSED)}, keys)
         self.assertIsNone(known)
         self.assertEqual([{'image': 'image', 'readable': True}], report)
         # The one that is registered is given out from then on.
@@ -462,7 +461,7 @@ class IngestTest(base.TestCase):
         self.look('twin')
         self.add_slowly(self.fail)
         self.assertRaises(exceptions.NoSpace, self.look)
-        self.assertTrue(self.held.verify(self.template()))
+        self.assertTrue(self.held.verify(self.image()))
 
     def test_content_that_another_image_is_being_added_with(self):
         """One that failed deleted the content of one that was added."""
@@ -475,7 +474,7 @@ class IngestTest(base.TestCase):
 
         self.add_slowly(twin_fails)
         self.look()
-        self.assertTrue(self.held.verify(self.template()))
+        self.assertTrue(self.held.verify(self.image()))
 
     def test_content_of_a_deactivated_image_is_unreadable_again(self):
         self.source.put('twin', image_services.RAW)
@@ -484,10 +483,10 @@ class IngestTest(base.TestCase):
         self.look('twin')
         self.add_slowly(self.fail)
         self.assertRaises(exceptions.NoSpace, self.look)
-        self.assertNotIn(self.template(), self.held)
+        self.assertNotIn(self.image(), self.held)
         self.source.change('twin', status='active')
         self.look('twin')
-        self.assertTrue(self.held.verify(self.template()))
+        self.assertTrue(self.held.verify(self.image()))
 
     def test_a_twin_that_is_deleted_while_the_image_is_added(self):
         self.source.put('twin', image_services.RAW)
@@ -501,7 +500,7 @@ class IngestTest(base.TestCase):
         self.assertRaises(exceptions.RetryableError, self.look)
         self.tools.make_recipe = image_services.Tools().make_recipe
         self.look()
-        self.assertTrue(self.held.verify(self.template()))
+        self.assertTrue(self.held.verify(self.image()))
 
     def test_a_waiting_host_has_an_image_added(self):
         """The notification of the image service may be late."""

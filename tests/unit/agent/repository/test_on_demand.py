@@ -58,8 +58,7 @@ class Repository:
 
     def estimate(self, base, target):
         return pair_choice.judge_estimate(
-            self.sizes[base], self.data_size(target),
-            pair_choice.PatchLimits(0.25, 8))
+            self.sizes[base], self.data_size(target), 0.25)
 
     def create(self, base, target):
         if (base, target) in self.made:

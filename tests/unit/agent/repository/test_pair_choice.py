@@ -13,7 +13,7 @@ from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.objects import patch_work
 from tests import base
 
-LIMITS = pair_choice.PatchLimits(0.5, 8)
+MAX_RATIO = 0.5
 
 
 class JudgementTest(base.TestCase):
@@ -22,17 +22,17 @@ class JudgementTest(base.TestCase):
         for size in (0, 500, 750):
             self.assertEqual(
                 (patch_work.ESTIMATED, size, None),
-                pair_choice.judge_estimate(size, 1000, LIMITS))
+                pair_choice.judge_estimate(size, 1000, MAX_RATIO))
 
     def test_patches_surely_too_large_are_declined(self):
-        kind, size, reason = pair_choice.judge_estimate(751, 1000, LIMITS)
+        kind, size, reason = pair_choice.judge_estimate(751, 1000, MAX_RATIO)
         self.assertEqual((patch_work.DECLINED, 751), (kind, size))
         self.assertIn('751', reason)
 
     def test_measured_sizes_are_not_doubted(self):
-        self.assertIsNone(pair_choice.judge_size(500, 1000, LIMITS))
+        self.assertIsNone(pair_choice.judge_size(500, 1000, MAX_RATIO))
         self.assertEqual(patch_work.DECLINED,
-                         pair_choice.judge_size(501, 1000, LIMITS).kind)
+                         pair_choice.judge_size(501, 1000, MAX_RATIO).kind)
 
     def test_sketches_are_loaded_once(self):
         loaded = []

@@ -20,13 +20,13 @@ from diffcache_openstack.agent.ssdcache import volume_moves
 from diffcache_openstack.agent.ssdcache import volume_reports
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
+from diffcache_openstack.cached_volumes import hot_blocks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import hot_blocks
+from diffcache_openstack.ssdcache import engines
 from tests import base
-from tests.unit.ssdcache.engines import fakes
+from tests.unit.ssdcache import fakes
 
 
 class VolumesTest(base.TestCase):
@@ -428,9 +428,9 @@ class TestMoves(VolumesTest):
     def test_its_size_and_its_blocks_are_there_at_once(self):
         self.assertEqual({'a': 500, 'b': 500}, self.limits())
         self.arrive(self.epoch(120.0, 300, [(700, 200)]),
-                    [engines.Run(1, 2)])
+                    [hot_blocks.Run(1, 2)])
         self.assertEqual({'a': 300, 'b': 700}, self.limits())
-        self.moves.warm.assert_called_once_with('b', [engines.Run(1, 2)])
+        self.moves.warm.assert_called_once_with('b', [hot_blocks.Run(1, 2)])
         [last, *_others] = self.volumes.status()['decisions']
         self.assertIn('b: it came from another host, with its curve',
                       last['explain'])
@@ -446,14 +446,14 @@ class TestMoves(VolumesTest):
         with mock.patch.object(volume_sizes.Sizes, 'arrive',
                                side_effect=exceptions.NoSpace('no')):
             self.arrive(self.epoch(120.0, 300, [(700, 200)]),
-                        [engines.Run(1, 2)])
+                        [hot_blocks.Run(1, 2)])
         self.assertEqual({'a': 500, 'b': 500}, self.limits())
         self.moves.warm.assert_called_once()
         self.assertIn('no', self.volumes.status()['decisions'][0][
             'explain'][0])
 
     def test_one_without_an_epoch_is_warmed(self):
-        self.arrive(None, [engines.Run(1, 2)])
+        self.arrive(None, [hot_blocks.Run(1, 2)])
         self.moves.warm.assert_called_once()
 
     def test_nothing_while_another_host_writes(self):
@@ -472,10 +472,10 @@ class TestMoves(VolumesTest):
         self.assertRaises(exceptions.NotFound, self.volumes.expect, 'c', 'h1')
 
     def test_how_it_is_used_here(self):
-        self.engine.cached['a'] = [engines.Run(5, 3)]
+        self.engine.cached['a'] = [hot_blocks.Run(5, 3)]
         found = volumes_endpoint.VolumesManager(self.volumes).volume_use(None,
                                                                          'a')
-        self.assertEqual(([300], [90], [engines.Run(5, 3)]), (
+        self.assertEqual(([300], [90], [hot_blocks.Run(5, 3)]), (
             found.curve.sizes, found.curve.hits,
             hot_blocks.unpack(found.blocks)))
         self.assertRaises(exceptions.NotFound, volume_reports.use,

@@ -19,7 +19,7 @@ from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from diffcache_openstack.ssdcache import epochs
 from tests.unit.agent.ssdcache import test_cached_volumes
 

@@ -14,9 +14,9 @@
 import threading
 from unittest import mock
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
 from tests.unit.agent.ssdcache import test_cached_volumes
 
 PATIENCE_S = 120
@@ -60,7 +60,7 @@ class TestHangingStorage(test_cached_volumes.VolumesTest):
         self.volumes.detach('b')
 
     def test_a_recovery(self):
-        self.engine.dirty('a', 3, engines.HELD)
+        self.engine.dirty('a', 3, choices.HELD)
         self.hang('recover', lambda: self.volumes.attach('a', self.wanted(
             mode='write-back', attachment='at1')))
         self.use_another()

@@ -11,7 +11,7 @@
 #    under the License.
 from diffcache_openstack import _native
 from diffcache_openstack.agent.ssdcache import latencies
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from tests import base
 
 CURVE = _native.HitCurve(0, 0, [])

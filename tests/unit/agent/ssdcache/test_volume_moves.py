@@ -13,17 +13,17 @@ import threading
 from unittest import mock
 
 from diffcache_openstack.agent.ssdcache import volume_moves
+from diffcache_openstack.cached_volumes import hot_blocks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import hot_blocks
+from diffcache_openstack.ssdcache import engines
 from tests import base
-from tests.unit.ssdcache.engines import fakes
+from tests.unit.ssdcache import fakes
 
 # A test fails after so many seconds.
 PATIENCE_S = 120
 RATE = 1 << 40
-HOT = [engines.Run(5, 300), engines.Run(1000, 20)]
+HOT = [hot_blocks.Run(5, 300), hot_blocks.Run(1000, 20)]
 
 
 def use(**changes):
@@ -111,8 +111,8 @@ class TestWarm(MovesTest):
             self.moves._wanted.put(None)
             self.moves._run()
         self.assertEqual(
-            [[engines.Run(5, 256)],
-             [engines.Run(261, 44), engines.Run(1000, 20)]],
+            [[hot_blocks.Run(5, 256)],
+             [hot_blocks.Run(261, 44), hot_blocks.Run(1000, 20)]],
             [call.args[1] for call in warm.call_args_list])
         self.assertEqual(320, self.moves.warmed)
 
@@ -120,7 +120,7 @@ class TestWarm(MovesTest):
         self.attach()
         self.engine.room = 100
         self.assertEqual(100, self.moves._warm('a', HOT))
-        self.assertEqual([engines.Run(5, 256)], self.engine.cached['a'])
+        self.assertEqual([hot_blocks.Run(5, 256)], self.engine.cached['a'])
 
     def test_the_rate(self):
         self.attach()

@@ -15,9 +15,9 @@ from diffcache_openstack.agent.ssdcache import volume_reports
 from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from tests import base
-from tests.unit.ssdcache.engines import fakes
+from tests.unit.ssdcache import fakes
 
 
 class TestReports(base.TestCase):

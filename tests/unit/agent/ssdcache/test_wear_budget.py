@@ -17,7 +17,7 @@ from diffcache_openstack.agent.ssdcache import volume_reports
 from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.agent.ssdcache import wear_budget
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import engines
 from tests.unit.agent.ssdcache import test_cached_volumes
 
 

@@ -15,11 +15,12 @@ import time
 from unittest import mock
 
 from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_specs
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import write_back_notes
+from diffcache_openstack.ssdcache import engines
 from tests.unit.agent.ssdcache import test_cached_volumes
 
 WRITE_BACK = volume_specs.WRITE_BACK
@@ -148,7 +149,7 @@ class TestNotes(WriteBackTest):
         self.volumes.end_epoch()
         self.assertTrue(self.notes.has('a'))
         self.notes.path('a').unlink()
-        self.engine.dirty('a', 3, engines.HELD)
+        self.engine.dirty('a', 3, choices.HELD)
         self.volumes.end_epoch()
         self.assertTrue(self.notes.has('a'))
 
@@ -329,7 +330,7 @@ class TestHeld(WriteBackTest):
     def setUp(self):
         super().setUp()
         self.attach(max=400)
-        self.engine.dirty('a', 3, engines.HELD)
+        self.engine.dirty('a', 3, choices.HELD)
 
     def test_its_size_stays(self):
         self.volumes.attach('b', self.wanted('b', weight=9.0))
@@ -369,7 +370,7 @@ class TestHeld(WriteBackTest):
         self.assertEqual(3, self.engine.volumes()['a'].dirty)
 
     def test_without_dirty_blocks_it_begins_anew(self):
-        self.engine.dirty('a', 0, engines.HELD)
+        self.engine.dirty('a', 0, choices.HELD)
         self.attach(attachment='at2')
         self.assertEqual({}, self.engine.recovered)
         self.assertEqual('ok', self.engine.volumes()['a'].state)
@@ -401,3 +402,153 @@ class TestHeld(WriteBackTest):
         self.engine.dead.clear()
         self.volumes.forget('a')
         self.assertEqual({}, self.engine.volumes())
+
+
+class HoldsTest(WriteBackTest):
+    """Operations of Cinder that read a volume."""
+
+    def hold(self, hold_id='h1', lease=30.0):
+        self.volumes.hold('a', hold_id, lease, 60.0)
+
+    def later(self, seconds):
+        now = time.time()
+        self.volumes._store.holds._clock = lambda: now + seconds
+
+
+class TestHolds(HoldsTest):
+
+    def test_what_the_volume_lacks_is_written_back(self):
+        self.attach()
+        self.engine.dirty('a', 3)
+        self.hold()
+        state = self.engine.volumes()['a']
+        self.assertEqual((WRITE_THROUGH, 0), (state.mode, state.dirty))
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_holds_nest(self):
+        self.attach()
+        self.hold()
+        self.hold('h2')
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.end_hold('a', 'h2')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_one_whose_caller_ended_lapses(self):
+        self.attach()
+        self.hold()
+        self.later(29.0)
+        self.volumes.give_back_unused()
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.later(30.0)
+        self.volumes.give_back_unused()
+        self.assertEqual(WRITE_BACK, self.mode())
+        for work in (lambda: self.volumes.end_hold('a', 'h1'),
+                     lambda: self.volumes.renew_hold('a', 'h1', 30.0)):
+            self.assertIn('lapsed', str(
+                self.assertRaises(exceptions.NotFound, work)))
+
+    def test_one_that_lapsed_is_not_renewed_although_nothing_happened(self):
+        self.attach()
+        self.hold()
+        self.later(31.0)
+        self.assertRaises(exceptions.NotFound, self.volumes.renew_hold, 'a',
+                          'h1', 30.0)
+
+    def test_one_that_is_renewed_lasts(self):
+        self.attach()
+        self.hold()
+        self.later(20.0)
+        self.volumes.renew_hold('a', 'h1', 30.0)
+        self.later(40.0)
+        self.volumes.give_back_unused()
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_they_stay_over_a_restart_of_the_agent(self):
+        self.attach()
+        self.hold()
+        self.volumes = self.new()
+        self.volumes.give_back_unused()
+        self.override(WRITE_BACK)
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_volume_that_is_attached_meanwhile_begins_in_write_through(self):
+        self.hold()
+        self.attach()
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_server_that_may_leave(self):
+        self.attach()
+        self.hold()
+        self.volumes.drain('a', 60, True)
+        self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.hold('h2')
+        self.volumes.give_back('a')
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.end_hold('a', 'h2')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_volume_that_cannot_be_written_back(self):
+        self.attach()
+        self.engine.dirty('a', 3)
+        self.engine.dead.add('a')
+        self.assertRaises(engines.VolumeRefused, self.hold)
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_blocks_of_a_host_that_has_crashed(self):
+        self.attach()
+        self.engine.dirty('a', 3, choices.HELD)
+        self.assertIn('3 blocks', str(
+            self.assertRaises(engines.VolumeRefused, self.hold)))
+        self.engine._volumes.clear()
+        self.assertRaises(engines.VolumeRefused, self.hold)
+
+    def test_a_return_that_fails_is_repeated(self):
+        self.attach()
+        self.hold()
+        with mock.patch.object(self.engine, 'set_mode',
+                               side_effect=engines.VolumeRefused('full')):
+            self.volumes.end_hold('a', 'h1')
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.give_back_unused()
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_volume_has_so_many_holds(self):
+        for number in range(100):
+            self.hold(f'h{number}')
+        self.assertRaises(exceptions.Busy, self.hold, 'one more')
+
+    def test_a_file_that_is_lost_has_operations_fail(self):
+        self.attach()
+        self.hold()
+        self.volumes._store.holds._path.write_bytes(b'{')
+        self.assertRaises(exceptions.NotFound, self.volumes.end_hold, 'a',
+                          'h1')
+
+    def test_writes_wait_for_other_volumes_of_a_group(self):
+        self.attach()
+        self.volumes.queue('a', 2.0)
+        self.assertEqual({'a': 2.0}, self.engine.queued)
+        self.volumes.end_queue('a')
+        self.assertIn('have gone on', str(self.assertRaises(
+            exceptions.NotFound, self.volumes.end_queue, 'a')))
+        self.assertRaises(exceptions.NotFound, self.volumes.queue, 'b', 2.0)
+
+
+class TestVolumesThatCinderDoesNotHold(WriteBackTest):
+
+    def test_they_are_not_in_write_back(self):
+        self.attach(WRITE_THROUGH, holdable=False)
+        for change in (self.override, self.follow):
+            self.assertIn('diffcache_openstack.cinder.driver.load', str(
+                self.assertRaises(exceptions.Conflict, change, WRITE_BACK)))
+            self.assertEqual(WRITE_THROUGH, self.mode())
+        self.override('write-around')

@@ -20,7 +20,7 @@ from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests import host_key_files
 
@@ -30,13 +30,13 @@ CONTENT = 'a' * 64
 def a_map(generation=3):
     return objects.SiteMap(
         site='s', generation=generation,
-        templates=[objects.Template(id='t', name='n', content_id=CONTENT,
-                                    size=10, data_size=5)],
+        images=[objects.Image(id='t', name='n', content_id=CONTENT,
+                              size=10, data_size=5)],
         patches=[objects.Patch(id='b' * 64, base=CONTENT, target='c' * 64,
                                size=2, apply_seconds=0.5)],
         hosts=[objects.Host(name='h1', site='s', role='compute',
                             url='http://h1', holdings=[
-                                objects.Holding(kind='templates',
+                                objects.Holding(kind='images',
                                                 id=CONTENT, bytes=5)]),
                objects.Host(name='r', site='x', role='repository')],
         links=objects.Links(local=4.0, peer=2.0, repo=1.0))
@@ -61,13 +61,13 @@ class Conductor:
 
     def change(self, digest=None):
         """Have another image in the next generation."""
-        template = objects.Template(id='new', content_id='e' * 64, size=1,
-                                    data_size=1)
+        image = objects.Image(id='new', content_id='e' * 64, size=1,
+                              data_size=1)
         change = objects.MapChange(
             site='s', previous=self.map.generation,
-            generation=self.map.generation + 1, templates=[template])
+            generation=self.map.generation + 1, images=[image])
         self.map = a_map(change.generation)
-        self.map.templates = [*self.map.templates, template]
+        self.map.images = [*self.map.images, image]
         change.digest = digest or map_state.MapState(self.map).digest
         self.changes = {change.previous: change}
         return change
@@ -88,9 +88,9 @@ class SiteMapTest(base.TestCase):
         keys = host_key_files.Keys(self.directory / 'keys')
         security = keys.security('compute', 'h1')
         good, bad, moved = (
-            objects.Template(id=name, content_id=CONTENT, size=1, data_size=1)
+            objects.Image(id=name, content_id=CONTENT, size=1, data_size=1)
             for name in ('good', 'bad', 'moved'))
-        gone = objects.Template(id='gone', content_id=CONTENT, size=1,
+        gone = objects.Image(id='gone', content_id=CONTENT, size=1,
                                 data_size=1, status=objects.DELETED)
         key = keys.key('repository', 'hub')
         good.record = image_records.sign(key, good)
@@ -99,43 +99,43 @@ class SiteMapTest(base.TestCase):
         moved.record = image_records.sign(key, moved)
         moved.content_id = CONTENT
         found = a_map()
-        found.templates = [good, bad, moved, gone]
+        found.images = [good, bad, moved, gone]
         self.new(security).update(found)
         self.assertEqual(['gone', 'good'], [
-            template.id
-            for template in self.new(security).current().templates])
+            image.id
+            for image in self.new(security).current().images])
         # The file has what was sent, for an agent that believes it.
-        self.assertEqual(4, len(self.new().current().templates))
+        self.assertEqual(4, len(self.new().current().images))
 
     def test_images_of_a_repository_that_was_revoked(self):
         keys = host_key_files.Keys(self.directory / 'keys')
         security = keys.security('compute', 'h1')
         revoked = revocations.Revocations(self.directory / 'revoked',
                                           security.authority)
-        image = objects.Template(id='good', content_id=CONTENT, size=1,
+        image = objects.Image(id='good', content_id=CONTENT, size=1,
                                  data_size=1)
         image.record = image_records.sign(keys.key('repository', 'hub'),
                                           image)
         found = a_map()
-        found.templates = [image]
+        found.images = [image]
         kept = self.new(security)
         kept.update(found)
-        self.assertEqual(1, len(kept.current().templates))
+        self.assertEqual(1, len(kept.current().images))
         revoked.update(revocations.sign(
             keys.key('controller', 'c'),
             revocations.RevokedKeys(1, {'hub': time.time()})))
         kept.review()
-        self.assertEqual(0, len(kept.current().templates))
+        self.assertEqual(0, len(kept.current().images))
 
     def test_outlives_the_process(self):
         self.assertEqual(0, self.new().current().generation)
         self.new().update(a_map())
         found = self.new().current()
         self.assertEqual(3, found.generation)
-        self.assertEqual(CONTENT, found.template('t').content_id)
-        self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
+        self.assertEqual(CONTENT, found.image('t').content_id)
+        self.assertEqual(views.Links(4.0, 2.0, 1.0), found.links)
         self.assertEqual(0.5, found.patch('b' * 64).apply_seconds)
-        self.assertIn(view.Key(view.TEMPLATES, CONTENT),
+        self.assertIn(views.Key(views.IMAGES, CONTENT),
                       found.holdings('h1'))
         self.assertEqual({'r'}, found.repositories.keys())
 
@@ -199,7 +199,7 @@ class SiteMapTest(base.TestCase):
         self.assertEqual(CONTENT, followed.find('t').content_id)
 
     def early(self, **changes):
-        return objects.Template(**{
+        return objects.Image(**{
             'id': 'early', 'content_id': 'f' * 64, 'size': 1,
             'data_size': 1, **changes})
 
@@ -228,7 +228,7 @@ class SiteMapTest(base.TestCase):
     def test_what_the_conductor_has_withdrawn_meanwhile(self):
         followed = self.new()
         followed.add_early(self.early())
-        self.conductor.map.templates = [self.early(status=objects.DELETED)]
+        self.conductor.map.images = [self.early(status=objects.DELETED)]
         followed.refresh()
         self.assertRaises(exceptions.NotFound, followed.find, 'early')
 

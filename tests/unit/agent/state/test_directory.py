@@ -43,7 +43,7 @@ class TestDirectory(base.TestCase):
                 self.assertEqual(0o600 if name == 'lock' else 0o700, mode)
 
     def test_what_an_earlier_release_left_is_corrected(self):
-        for name in ('objects/templates/x', 'patches/y', 'plan.json'):
+        for name in ('objects/images/x', 'patches/y', 'plan.json'):
             self.write_file(f'state/{name}', b'').chmod(0o644)
         # Of another service, which others may have to read.
         other = self.write_file('state/nova.json', b'')
@@ -52,7 +52,7 @@ class TestDirectory(base.TestCase):
             found = self.modes()
         self.assertEqual(0o644, found.pop('nova.json'))
         self.assertEqual({0o600, 0o700}, set(found.values()))
-        self.assertEqual(0o600, found['objects/templates/x'])
+        self.assertEqual(0o600, found['objects/images/x'])
         self.assertEqual(0o700, found['patches'])
 
     def test_one_agent_uses_it_at_a_time(self):

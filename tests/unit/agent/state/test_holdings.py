@@ -18,7 +18,7 @@ from hypothesis import strategies
 
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -51,9 +51,9 @@ class HoldingsTest(base.TestCase):
             self.directory / 'objects', capacity, fakes.Inspector(),
             lambda kind, object_id: self.readers.get(object_id, 0))
 
-    def put(self, content, kind=view.TEMPLATES, age=0.0):
+    def put(self, content, kind=views.IMAGES, age=0.0):
         key = fakes.key_of(content, kind)
-        if kind == view.TEMPLATES:
+        if kind == views.IMAGES:
             self.held.manifest(key.id).write_bytes(b'm')
         with self.held.room_for(key, len(content)):
             self.held.path(key).write_bytes(content)
@@ -67,7 +67,7 @@ class HoldingsTest(base.TestCase):
 
     def test_a_new_start_finds_what_was_held(self):
         kept = self.put(block('a'))
-        patch = self.put(block('p'), view.PATCHES)
+        patch = self.put(block('p'), views.PATCHES)
         again = self.new_holdings()
         again.scan()
         self.assertIn(kept, again)
@@ -75,7 +75,7 @@ class HoldingsTest(base.TestCase):
         self.assertEqual(2 * BLOCK, again.used())
 
     def test_accounts_for_no_more_than_was_set_aside(self):
-        key = fakes.key_of(b'sparse', view.TEMPLATES)
+        key = fakes.key_of(b'sparse', views.IMAGES)
         self.held.manifest(key.id).write_bytes(b'm')
         with self.held.room_for(key, BLOCK // 2):
             self.held.path(key).write_bytes(bytes(BLOCK))
@@ -104,14 +104,14 @@ class HoldingsTest(base.TestCase):
         self.assertFalse(self.held.staging('x').exists())
         self.assertEqual(2 * BLOCK, self.held.used())
 
-    def test_scan_quarantines_a_template_without_manifest(self):
+    def test_scan_quarantines_an_image_without_manifest(self):
         key = self.put(block('a'))
         self.held.manifest(key.id).unlink()
         again = self.new_holdings()
         again.scan()
         self.assertNotIn(key, again)
         self.assertFalse(again.path(key).exists())
-        self.assertEqual([f'templates-{key.id}'],
+        self.assertEqual([f'images-{key.id}'],
                          os.listdir(again.root / 'quarantine'))
 
     def test_scan_after_a_kill_while_a_patch_was_created(self):
@@ -127,9 +127,9 @@ class HoldingsTest(base.TestCase):
         self.assertTrue(elsewhere.exists())
 
     def test_scan_keeps_resumable_parts_and_removes_strays(self):
-        part = self.held.root / 'templates' / f'.{"0" * 64}.part'
+        part = self.held.root / 'images' / f'.{"0" * 64}.part'
         part.write_bytes(b'half')
-        stray = self.held.root / 'templates' / '.image.1234.tmp'
+        stray = self.held.root / 'images' / '.image.1234.tmp'
         stray.write_bytes(b'x')
         staged = self.held.staging('output')
         staged.write_bytes(b'x')
@@ -139,9 +139,9 @@ class HoldingsTest(base.TestCase):
         self.assertFalse(staged.exists())
 
     def test_parts_of_what_is_no_longer_wanted_go(self):
-        part = self.held.root / 'templates' / f'.{"0" * 64}.part'
+        part = self.held.root / 'images' / f'.{"0" * 64}.part'
         part.write_bytes(b'half')
-        self.want(view.Key(view.TEMPLATES, '0' * 64))
+        self.want(views.Key(views.IMAGES, '0' * 64))
         self.assertTrue(part.exists())
         self.want()
         self.assertFalse(part.exists())
@@ -157,7 +157,7 @@ class HoldingsTest(base.TestCase):
         self.assertFalse(part.exists())
 
     def test_parts_that_cannot_be_locked_go(self):
-        folder = self.held.root / 'templates'
+        folder = self.held.root / 'images'
         (folder / f'.{"0" * 64}.part').symlink_to(self.directory / 'gone')
         (folder / f'.{"1" * 64}.part.old').mkdir()
         self.want()
@@ -200,18 +200,18 @@ class HoldingsTest(base.TestCase):
 
     def test_reservations_count(self):
         self.want()
-        with self.held.room_for(view.Key(view.PATCHES, 'a' * 64), 3 * BLOCK):
+        with self.held.room_for(views.Key(views.PATCHES, 'a' * 64), 3 * BLOCK):
             self.assertRaises(exceptions.NoSpace, self.put, block('b', 2))
         self.put(block('b', 2))
 
     def test_manifests_need_no_room(self):
         held = self.put(block('a', 4))
-        key = view.Key(view.MANIFESTS, 'b' * 64)
+        key = views.Key(views.MANIFESTS, 'b' * 64)
         with self.held.room_for(key, 10 * BLOCK):
             self.assertIn(held, self.held.readable())
-        template = view.Key(view.TEMPLATES, 'b' * 64)
+        image = views.Key(views.IMAGES, 'b' * 64)
         with self.assertRaises(exceptions.NoSpace):
-            with self.held.room_for(template, 10 * BLOCK):
+            with self.held.room_for(image, 10 * BLOCK):
                 self.fail('there is no room for it')
 
     def test_lease_of_what_vanished(self):
@@ -251,7 +251,7 @@ class HoldingsTest(base.TestCase):
         wanted, unwanted = self.put(block('a')), self.put(block('b'))
         self.want(wanted)
         self.assertTrue(self.held.free_disk())
-        self.assertEqual([wanted.id], os.listdir(self.held.root / 'templates'))
+        self.assertEqual([wanted.id], os.listdir(self.held.root / 'images'))
         self.assertNotIn(unwanted, self.held)
         self.assertFalse(self.held.free_disk())
 
@@ -261,7 +261,7 @@ class HoldingsTest(base.TestCase):
     @hypothesis.settings(max_examples=40)
     def test_never_above_capacity_and_never_drops_the_wanted(self, steps):
         held = self.new_holdings()
-        for path in (held.root / 'templates').iterdir():
+        for path in (held.root / 'images').iterdir():
             path.unlink()
         held.scan()
         self.held = held

@@ -23,7 +23,7 @@ from tests.unit.db import database
 def a_map(*numbers, generation=1):
     return objects.SiteMap(
         site='edge', generation=generation,
-        templates=[database.template(number) for number in numbers],
+        images=[database.image(number) for number in numbers],
         links=objects.Links(local=4.0, peer=2.0, repo=1.0))
 
 
@@ -42,19 +42,19 @@ class MapFileTest(base.TestCase):
             change = objects.MapChange(
                 site='edge', previous=self.state.generation,
                 generation=self.state.generation + 1,
-                templates=[database.template(number)])
+                images=[database.image(number)])
             self.assertTrue(self.state.apply(change))
             change.digest = self.state.digest
             self.file.append(change, self.state)
 
     def loaded(self):
         """Ids of the images of the file."""
-        state = map_file.MapFile(self.path).load(lambda template: True)
-        return [template.id for template in state.view().templates]
+        state = map_file.MapFile(self.path).load(lambda image: True)
+        return [image.id for image in state.view().images]
 
     def test_nothing_stored(self):
         self.path.unlink()
-        self.assertIsNone(self.file.load(lambda template: True))
+        self.assertIsNone(self.file.load(lambda image: True))
 
     def test_another_format_is_refused(self):
         document = json.loads(self.path.read_text())

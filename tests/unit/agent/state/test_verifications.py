@@ -13,7 +13,7 @@ import queue
 import threading
 
 from diffcache_openstack.agent.state import verifications
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -96,5 +96,5 @@ class VerificationsTest(base.TestCase):
         self.assertNotIn(key, self.held)
 
     def test_what_is_not_held_is_not_looked_for(self):
-        self.verifications.request(view.Key(view.TEMPLATES, '0' * 64))
+        self.verifications.request(views.Key(views.IMAGES, '0' * 64))
         self.assertTrue(self.gate.begun.empty())

@@ -13,7 +13,7 @@ import dataclasses
 
 from diffcache_openstack.agent.state import withdrawal
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -38,10 +38,10 @@ class WithdrawalTest(base.TestCase):
                                10 ** 9)
         self.keys = {name: self.host.put(content, kind) for
                      name, content, kind in (
-                         ('base', BASE, view.TEMPLATES),
-                         ('target', TARGET, view.TEMPLATES),
-                         ('patch', PATCH, view.PATCHES),
-                         ('recipe', RECIPE, view.RECIPES))}
+                         ('base', BASE, views.IMAGES),
+                         ('target', TARGET, views.IMAGES),
+                         ('patch', PATCH, views.PATCHES),
+                         ('recipe', RECIPE, views.RECIPES))}
         self.ended = []
         self.withdrawal = withdrawal.Withdrawal(
             self.host.held, self.ended.append, ends)
@@ -55,12 +55,12 @@ class WithdrawalTest(base.TestCase):
                     key).exists()}
 
     def enforce(self, **statuses):
-        templates = tuple(dataclasses.replace(
-            template, status=statuses.get(template.id, 'active'),
-            form_id=(fakes.content_id(RECIPE) if template.id == 'target'
-                     else None)) for template in self.site.templates)
+        images = tuple(dataclasses.replace(
+            image, status=statuses.get(image.id, 'active'),
+            form_id=(fakes.content_id(RECIPE) if image.id == 'target'
+                     else None)) for image in self.site.images)
         return self.withdrawal.enforce(dataclasses.replace(
-            self.site, templates=templates))
+            self.site, images=images))
 
     def test_all_active(self):
         self.assertFalse(self.enforce())
@@ -95,13 +95,13 @@ class WithdrawalTest(base.TestCase):
         self.addCleanup(self.host.borrowed.close)
         self.site = fakes.site_view([self.host], {'lent': b'borrowed'}, [])
         self.assertFalse(self.enforce())
-        self.assertTrue(self.enforce(lent=view.DELETED))
+        self.assertTrue(self.enforce(lent=views.DELETED))
         self.assertEqual(frozenset(), self.host.borrowed.keys())
         self.assertEqual(b'borrowed', path.read_bytes())
 
     def test_content_that_an_active_image_has_stays(self):
-        twin = dataclasses.replace(self.site.templates[0], id='twin')
+        twin = dataclasses.replace(self.site.images[0], id='twin')
         self.site = dataclasses.replace(
-            self.site, templates=(*self.site.templates, twin))
+            self.site, images=(*self.site.images, twin))
         self.assertFalse(self.enforce(base='deleted'))
         self.assertIn('base', self.held())

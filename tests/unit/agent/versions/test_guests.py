@@ -15,6 +15,7 @@ import sys
 import types
 from unittest import mock
 
+from diffcache_openstack.agent.versions import guest_volumes
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -117,7 +118,7 @@ class TestFinding(GuestsTest):
             self.domain = Domain(disks)
             error = self.assertRaises(exceptions.NotFound, self.guests.find,
                                       SERVER)
-            for word in ('Cinder', 'images_type = lvm'):
+            for word in ('no volume', 'images_type = rbd', '(lvm)'):
                 self.assertIn(word, str(error))
 
     def test_disk_elsewhere_is_not_opened(self):
@@ -188,3 +189,69 @@ class TestTalking(GuestsTest):
                 (LibvirtError(86), exceptions.ServiceUnavailable)):
             self.domain.answer = answer
             self.assertRaises(error, self.guest.agent.count, 'x')
+
+
+VOLUME = '22222222-2222-4222-8222-222222222222'
+
+
+def volume(name='vdb', source='network', more=''):
+    return (f'<disk type="{source}" device="disk"><driver type="raw"/>'
+            f'<source protocol="nbd" name="x">{more}</source>'
+            f'<target dev="{name}"/><serial>{VOLUME}</serial>'
+            f'<alias name="virtio-disk1"/></disk>')
+
+
+class TestVolumes(GuestsTest):
+
+    def found(self, element):
+        self.domain = Domain(element)
+        return self.guests.find(SERVER)
+
+    def test_a_volume_is_no_disk(self):
+        for source in ('network', 'block', 'file'):
+            found = self.found(volume(source=source))
+            self.assertEqual(((), (guests.Volume(
+                VOLUME, 'vdb', 'virtio-disk1'),)),
+                (found.disks, found.volumes))
+
+    def test_what_qemu_keeps_no_moment_of(self):
+        for element, reason in (
+                (volume(source='vhostuser'), 'vhost-user'),
+                (volume(more='<encryption format="luks"/>'), 'encrypted'),
+                (volume().replace('<alias', '<shareable/><alias'),
+                 'multiattach')):
+            [each] = self.found(element).volumes
+            self.assertIn(reason, each.refused)
+            error = self.assertRaises(
+                exceptions.Conflict, guest_volumes.chosen,
+                self.guests.find(SERVER), [VOLUME])
+            self.assertIn(f'--exclude-volume {VOLUME}', str(error))
+
+    def test_only_what_was_asked_for_is_chosen(self):
+        found = self.found(element(self.disk, 'raw') + volume())
+        self.assertEqual([], guest_volumes.chosen(found, []))
+        self.assertEqual(list(found.volumes),
+                         guest_volumes.chosen(found, [VOLUME]))
+        self.assertRaises(exceptions.Conflict, guest_volumes.chosen, found,
+                          [SERVER])
+        self.domain.active = False
+        self.assertRaises(exceptions.Conflict, guest_volumes.chosen,
+                          self.guests.find(SERVER), [VOLUME])
+
+    def test_nothing_to_save(self):
+        self.assertRaises(exceptions.NotFound, guest_volumes.chosen,
+                          self.found(volume()), [])
+
+    def test_commands_with_descriptors(self):
+        self.domain = Domain(element(self.disk, 'raw'))
+        sent = []
+
+        def command(domain, request, files, flags):
+            sent.append((request, files))
+            return '{"return": 7}', []
+        sys.modules['libvirt_qemu'].qemuMonitorCommandWithFiles = command
+        self.assertEqual(7, self.guests.find(SERVER).monitor.command_with(
+            5, 'add-fd', opaque='x'))
+        self.assertEqual([(
+            '{"execute": "add-fd", "arguments": {"opaque": "x"}}', [5])],
+            sent)

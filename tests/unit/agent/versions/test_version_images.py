@@ -11,6 +11,7 @@
 #    under the License.
 """Versions become images of Glance, once."""
 
+import dataclasses
 import json
 
 from diffcache_openstack.agent.versions import version_images
@@ -32,6 +33,9 @@ class Glance(openstack_apis.Cloud):
         self.fails = None
 
     def find(self, request):
+        if request.path.partition('?')[0] == IMAGES and \
+                request.method == 'GET':
+            return self.list(request)
         if request.path == IMAGES:
             return self.create(json.loads(request.body))
         if not request.path.startswith(f'{IMAGES}/'):
@@ -47,10 +51,13 @@ class Glance(openstack_apis.Cloud):
         self.images[document['id']] = {**document, 'status': 'queued'}
         return openstack_apis.Answer(201, document)
 
+    def list(self, request):
+        return openstack_apis.Answer(document={'images': [
+            _shown(image) for image in self.images.values()
+            if image['owner'] == request.query.get('owner')]})
+
     def GET(self, image_id, _body):
-        return openstack_apis.Answer(document={
-            name: value for name, value in self.images[image_id].items()
-            if name != 'file'})
+        return openstack_apis.Answer(document=_shown(self.images[image_id]))
 
     def PUT(self, image_id, body):
         self.images[image_id]['file'] = body
@@ -64,14 +71,18 @@ class Glance(openstack_apis.Cloud):
         return openstack_apis.Answer(204, b'')
 
 
+def _shown(image):
+    return {name: value for name, value in image.items() if name != 'file'}
+
+
 class ImagesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
         self.glance = self.useFixture(Glance())
-        self.images = version_images.VersionImages(opts.new_config(files=[str(
-            self.write_file('conf',
-                            self.glance.options('glance').encode()))]))
+        self.conf = opts.new_config(files=[str(self.write_file(
+            'conf', self.glance.options('glance').encode()))])
+        self.images = version_images.VersionImages(self.conf)
         self.file = self.write_file('file', b'content' * 1000)
         self.progress = []
 
@@ -87,7 +98,7 @@ class ImagesTest(base.TestCase):
             ('p', 'private', 'qcow2', 'bare', 3, 'a-base', 'a-version'),
             tuple(image[name] for name in (
                 'owner', 'visibility', 'disk_format', 'container_format',
-                'min_disk', 'diffcache_base_template', 'diffcache_version')))
+                'min_disk', 'diffcache_base_image', 'diffcache_version')))
         self.assertEqual(self.file.read_bytes(), image['file'])
         self.assertEqual([(7000, 7000)], self.progress)
         self.assertTrue(self.images.is_there('an-id'))
@@ -98,7 +109,7 @@ class ImagesTest(base.TestCase):
         self.assertEqual(('an-id', []), (self.upload(), self.progress))
 
     def test_after_an_upload_that_was_cut_off(self):
-        self.glance.images['an-id'] = {'status': 'saving'}
+        self.glance.images['an-id'] = {'status': 'saving', 'owner': 'p'}
         image_id = self.upload()
         self.assertEqual([image_id], list(self.glance.images))
         self.assertTrue(self.images.is_there(image_id))
@@ -116,6 +127,40 @@ class ImagesTest(base.TestCase):
             if answer is not openstack_apis.DROP:
                 self.assertIn('quota', str(error))
             self.assertEqual({}, self.glance.images)
+
+    def limit(self, **limits):
+        for name, most in limits.items():
+            self.conf.set_override(name, most, 'versions')
+        self.images = version_images.VersionImages(self.conf)
+
+    def test_a_project_has_so_many_images_of_versions(self):
+        # Regression: Glance counts them as those of the service's project.
+        self.limit(export_limit=1)
+        self.glance.images = {
+            'other': {'id': 'other', 'owner': 'q', 'size': 5,
+                      version_images.VERSION: 'v'},
+            'own': {'id': 'own', 'owner': 'p', 'size': 5}}
+        self.upload()
+        more = dataclasses.replace(NEW, id='b')
+        error = self.assertRaises(
+            exceptions.QuotaExceeded, self.images.upload, self.file, more,
+            lambda *_done: None)
+        self.assertIn('export_limit', str(error))
+        self.assertNotIn('b', self.glance.images)
+        # What is there is no more than before.
+        self.assertEqual('an-id', self.upload())
+        self.limit(export_limit=-1)
+        self.images.upload(self.file, more, lambda *_done: None)
+
+    def test_a_project_has_so_many_bytes_of_them(self):
+        self.glance.images['old'] = {
+            'id': 'old', 'owner': 'p', 'size': 1000,
+            version_images.VERSION: 'v'}
+        self.limit(export_size_limit=1000)
+        self.assertRaises(exceptions.QuotaExceeded, self.upload)
+        self.assertEqual(['old'], list(self.glance.images))
+        self.limit(export_size_limit=1001)
+        self.upload()
 
     def test_not_configured(self):
         error = self.assertRaises(

@@ -22,6 +22,7 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests import base
+from tests import waiting
 
 
 SECONDS = 20
@@ -56,7 +57,8 @@ class Conductor:
         return True
 
 
-class ServiceTest(base.TestCase):
+class ServiceCase(base.TestCase):
+    """Has a service with a conductor that notes what is begun."""
 
     def setUp(self):
         super().setUp()
@@ -78,6 +80,9 @@ class ServiceTest(base.TestCase):
         return self.service.save_before(
             'a-server', 'p', trigger, 'an-image',
             lambda done, total: self.waits)
+
+
+class ServiceTest(ServiceCase):
 
     def test_no_policy(self):
         self.conductor.wanted = False
@@ -103,7 +108,7 @@ class ServiceTest(base.TestCase):
 
     def test_nobody_waits_any_more(self):
         def work(doing):
-            if doing.cancel.wait(30):
+            if doing.cancel.wait(waiting.SECONDS):
                 raise exceptions.Cancelled('enough')
 
         self.work, self.waits = work, False
@@ -164,7 +169,7 @@ class ServiceTest(base.TestCase):
         self.assertEqual([], self.service.tasks.left())
 
 
-class TestFairness(ServiceTest):
+class TestFairness(ServiceCase):
     """A project's slow tasks hold no other project's, and no hook."""
 
     def setUp(self):

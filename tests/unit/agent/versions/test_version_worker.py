@@ -11,10 +11,12 @@
 #    under the License.
 """Work on versions of a stopped server, whose disk is real."""
 
+import fcntl
 import hashlib
 import json
 import pathlib
 import random
+import struct
 import subprocess
 import types
 import unittest
@@ -70,7 +72,8 @@ class WorkerTest(base.TestCase):
         self.guests = types.SimpleNamespace(find=self.find, check=pathlib.Path)
         self.worker = version_worker.Worker(
             project_stores.ProjectStores(self.conf), self.guests, self,
-            self.glance, self.directory / 'versions' / 'work', None)
+            self.glance, self.directory / 'versions' / 'work',
+            version_worker.Limits())
         self.number = 0
 
     def find(self, server_id):
@@ -227,6 +230,16 @@ class TestSaving(WorkerTest):
         self.assertFalse(view.exists())
 
 
+def _is_locked(file):
+    """Whether a guest could not lock a disk, as QEMU does it."""
+    lock = struct.pack('hhqqi4x', fcntl.F_RDLCK, 0, 201, 1, 0)
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+    except BlockingIOError:
+        return True
+    return False
+
+
 class TestRestoring(WorkerTest):
 
     def setUp(self):
@@ -247,6 +260,21 @@ class TestRestoring(WorkerTest):
         self.first = report.kept
         self.restore()
         self.assertEqual(self.after, self.content())
+
+    def test_nothing_writes_between_keeping_and_rolling_back(self):
+        # Regression: the lock was released in between, and what was written
+        # there was in no version.
+        keep, seen = self.worker._keep, []
+
+        def keep_and_look(running, guest):
+            keep(running, guest)
+            with open(self.disk, 'r+b') as other:
+                seen.append(_is_locked(other))
+
+        self.patch(self.worker, '_keep', keep_and_look)
+        self.restore(keep_version='00000000-0000-4000-8000-00000000000a')
+        self.assertEqual([True], seen)
+        self.assertEqual(self.before, self.content())
 
     def test_dry_run_changes_nothing(self):
         result = json.loads(self.restore(dry_run=True).result)
@@ -499,9 +527,9 @@ class TestRates(WorkerTest):
             project_id='p', rate=requested), self.directory / 'x', {})).rate
 
     def test_no_task_is_slower_than_the_operator_allows(self):
-        self.worker._min_rate = 1000
+        self.worker._limits = version_worker.Limits(min_rate=1000)
         self.assertEqual([1000.0, 5000.0, None],
                          [self.rate(each) for each in (1, 5000, None)])
-        self.worker._rate = 2000
+        self.worker._limits = version_worker.Limits(2000, 1000)
         self.assertEqual([1000.0, 2000.0, 2000.0],
                          [self.rate(each) for each in (1, 5000, None)])

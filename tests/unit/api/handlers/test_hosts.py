@@ -20,7 +20,7 @@ from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.api import base
 from tests.unit.db import database
 
@@ -115,7 +115,7 @@ class TestShow(base.ApiTest):
 
     def test_measured_links_are_those_of_routes_if_options_say_so(self):
         def seconds():
-            return self.get('/v1/lookups?host=h1&template_id=t3')['lookup'][
+            return self.get('/v1/lookups?host=h1&image_id=t3')['lookup'][
                 'ways'][-1]['seconds']
 
         usual = seconds()
@@ -137,9 +137,9 @@ class TestShow(base.ApiTest):
     def test_objects(self):
         found = self.get('/v1/hosts/h1/objects')['objects']
         self.assertEqual(
-            [(database.content(1), 'templates', ['t1']),
+            [(database.content(1), 'images', ['t1']),
              (database.patch(1, 2).id, 'patches', [])],
-            [(entry['id'], entry['kind'], entry['templates'])
+            [(entry['id'], entry['kind'], entry['images'])
              for entry in found])
         found = self.get('/v1/hosts/h1/objects?kind=patches')['objects']
         self.assertEqual(1, len(found))
@@ -154,12 +154,12 @@ class TestHoldings(base.ApiTest):
 
     def setUp(self):
         super().setUp()
-        when = objects_base.now()
+        when = versioned.now()
         # Names have full stops, as the IDs do.
         self.write(host_rows.put_host, database.host('h1.rack'), when)
         for name, kinds in (('h1.rack', (objects.MANIFESTS,
-                                         objects.TEMPLATES)),
-                            ('hub', (objects.TEMPLATES,))):
+                                         objects.IMAGES)),
+                            ('hub', (objects.IMAGES,))):
             self.write(held_rows.put_holdings, name, [
                 database.holding(2, kind=kind) for kind in kinds], when)
 
@@ -173,20 +173,20 @@ class TestHoldings(base.ApiTest):
         self.assertEqual([
             {'id': f'{host}.{kind}.{object_id}', 'host': host, 'site': site,
              'kind': kind, 'object_id': object_id, 'bytes': size,
-             'templates': images} for host, site, kind, object_id, size,
+             'images': images} for host, site, kind, object_id, size,
             images in (
+                ('h1', 'edge', 'images', one, 50, ['t1']),
                 ('h1', 'edge', 'patches', patch, 5, []),
-                ('h1', 'edge', 'templates', one, 50, ['t1']),
+                ('h1.rack', 'edge', 'images', two, 50, ['t2']),
                 ('h1.rack', 'edge', 'manifests', two, 50, ['t2']),
-                ('h1.rack', 'edge', 'templates', two, 50, ['t2']),
-                ('hub', 'centre', 'templates', two, 50, ['t2']))],
+                ('hub', 'centre', 'images', two, 50, ['t2']))],
             self.get(self.PATH)['holdings'])
 
     def test_filters(self):
         everything = self.ids()
         self.assertEqual(everything[:4], self.ids('?site=edge'))
-        self.assertEqual([everything[3]], self.ids(
-            f'?site=edge&kind=templates&marker={everything[1]}'))
+        self.assertEqual([everything[2]], self.ids(
+            f'?site=edge&kind=images&marker={everything[1]}'))
         self.assertEqual([], self.ids('?site=nowhere'))
 
     def test_parts_are_the_whole_whatever_their_size(self):
@@ -203,14 +203,15 @@ class TestHoldings(base.ApiTest):
 
     def test_a_part_begins_after_what_is_gone(self):
         first, *rest = self.ids()
-        self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
-                   objects_base.now())
+        self.write(held_rows.put_holdings, 'h1', [objects.Holding(
+            kind=objects.PATCHES, id=database.patch(1, 2).id, bytes=5)],
+            versioned.now())
         self.assertEqual(rest, self.ids(f'?marker={first}'))
         self.write(host_rows.remove_host, 'h1')
         self.assertEqual(rest[1:], self.ids(f'?marker={first}'))
 
     def test_marker_of_the_longest_id(self):
-        marker = f'{"h" * 255}.templates.{database.content(1)}'
+        marker = f'{"h" * 255}.images.{database.content(1)}'
         self.assertEqual(['hub'], [each.split('.')[0] for each in
                                    self.ids(f'?marker={marker}')])
 
@@ -233,7 +234,7 @@ class TestHoldings(base.ApiTest):
         [plan] = self.get('/v1/plans?state=current')['plans']
         path = f'?not_in_plan={plan["id"]}'
         before = self.ids(path)
-        when = objects_base.now()
+        when = versioned.now()
         self.write(host_rows.put_host, database.host('late'), when)
         self.write(held_rows.put_holdings, 'late', [database.holding(3)], when)
         self.assertEqual(before, self.ids(path))
@@ -241,7 +242,7 @@ class TestHoldings(base.ApiTest):
     def test_refusals(self):
         for query in ('?kind=cows', '?limit=0', '?limit=x', '?colour=red',
                       '?not_in_plan=x', '?site=', '?site=a&site=b',
-                      '?marker=h1', '?marker=h1.templates'):
+                      '?marker=h1', '?marker=h1.images'):
             self.refused(400, 'GET', self.PATH + query)
         error = self.refused(
             404, 'GET', f'{self.PATH}?not_in_plan={base.unknown_id()}')
@@ -277,7 +278,7 @@ class TestPendingImages(base.ApiTest):
         self.database.write(pending_images.put, 'h1', [
             objects.PendingImage(image_id=f't{number}', state=state,
                                  attempts=number, error='No space on /x',
-                                 retry_at=objects_base.now())
+                                 retry_at=versioned.now())
             for number, state in enumerate(states)])
 
     def test_images_that_wait(self):
@@ -324,10 +325,10 @@ class TestBootSets(base.ApiTest):
             'h1', database.content(number), boot_sets.BootReads(
                 f't{number}', 1 << 20, {0: (1, 5)}), requests=2.0,
             wait_seconds=3.0, from_peer=True, saved_seconds=6.0,
-            pinned=number == 2) for number in (1, 2)], objects_base.now())
+            pinned=number == 2) for number in (1, 2)], versioned.now())
         self.database.write(boot_sets.exchange, 'h1', [boot_sets.HeldSet(
             database.content(2), 7, 'failed', 'The disk is full.')], None,
-            objects_base.now())
+            versioned.now())
 
     def test_sets_with_their_reasons(self):
         one, two = self.get(self.PATH)['boot_sets']

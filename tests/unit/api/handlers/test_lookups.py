@@ -16,8 +16,8 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.lazy import profiles
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base as base_objects
 from diffcache_openstack.objects import boot_set
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.prefetch import profiles as rows_of_profiles
 from tests.unit.api import base
 from tests.unit.db import database
@@ -28,9 +28,9 @@ GROUP = rows_of_profiles.GROUP_CHUNKS * rows_of_profiles.CHUNK
 
 class TestLookups(base.ApiTest):
 
-    def look_up(self, host, template_id):
+    def look_up(self, host, image_id):
         return self.get(f'/v1/lookups?host={host}'
-                        f'&template_id={template_id}')['lookup']
+                        f'&image_id={image_id}')['lookup']
 
     def test_what_is_held_costs_nothing_to_move(self):
         way = self.look_up('h1', 't1')['ways'][0]
@@ -53,7 +53,7 @@ class TestLookups(base.ApiTest):
         self.assertEqual(100 * base.test_agents.MB, whole[0]['wan_bytes'])
 
     def test_the_repository_sends_less_of_compressed_images(self):
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, data_size=100 * base.test_agents.MB,
             compressed_size=40 * base.test_agents.MB), database.at(0))
         peer, hub = (next(way for way in self.look_up('h2', 't1')['ways']
@@ -73,7 +73,7 @@ class TestLookups(base.ApiTest):
 
     def read_at_boot(self, image_id='t3', held=0):
         """Two groups of an image are read, and h2 has some bytes of them."""
-        when, rows = base_objects.now(), {0: (1, 10), 40: (1, 20)}
+        when, rows = versioned.now(), {0: (1, 10), 40: (1, 20)}
         content_id = database.content(int(image_id[1:]))
         self.write(profiles.report, profiles.Subject(image_id, '', 'a'), 'h1',
                    (1, 1), [[chunk, *row] for chunk, row in rows.items()],
@@ -84,8 +84,8 @@ class TestLookups(base.ApiTest):
         self.write(boot_sets.exchange, 'h2', [boot_sets.HeldSet(
             content_id, held, boot_set.READY)], None, when)
 
-    def lazy_boot(self, host, template_id):
-        return self.look_up(host, template_id)['lazy_boot']
+    def lazy_boot(self, host, image_id):
+        return self.look_up(host, image_id)['lazy_boot']
 
     def test_lazy_boots_of_what_nobody_has_read(self):
         self.assertIsNone(self.lazy_boot('h2', 't3'))
@@ -107,7 +107,7 @@ class TestLookups(base.ApiTest):
     def test_a_lazy_boot_with_the_boot_set(self):
         self.add_image(3)
         self.read_at_boot(held=2 * GROUP)
-        self.write(boot_sets.exchange, 'h1', [], None, base_objects.now())
+        self.write(boot_sets.exchange, 'h1', [], None, versioned.now())
         here, beside = (self.lazy_boot(host, 't3') for host in ('h2', 'h1'))
         self.assertEqual((2 * GROUP, 0), (
             here['held_bytes'], here['peer_bytes']))
@@ -125,14 +125,14 @@ class TestLookups(base.ApiTest):
     def test_a_lazy_boot_where_the_image_is(self):
         self.add_image(1)
         self.read_at_boot('t1')
-        self.write(boot_sets.exchange, 'h1', [], None, base_objects.now())
+        self.write(boot_sets.exchange, 'h1', [], None, versioned.now())
         found = self.lazy_boot('h1', 't1')
         self.assertEqual(found['read_bytes'], found['held_bytes'])
 
-    def listed(self, template_id='t1', query=''):
+    def listed(self, image_id='t1', query=''):
         """The lookups of all hosts, by host."""
         return {each['host']: each for each in self.get(
-            f'/v1/templates/{template_id}/lookups{query}')['lookups']}
+            f'/v1/images/{image_id}/lookups{query}')['lookups']}
 
     def test_of_all_hosts_with_their_cheapest_way(self):
         # A plan that is computed meanwhile has another generation.
@@ -140,13 +140,13 @@ class TestLookups(base.ApiTest):
         self.add_image(3)
         self.read_at_boot()
         self.write(host_rows.put_host, database.host('n1', site='north'),
-                   base_objects.now())
+                   versioned.now())
         for image in ('t1', 't2', 't3'):
             found = self.listed(image)
             self.assertEqual(['h1', 'h2', 'n1'], list(found))
             for host, shown in found.items():
                 self.assertEqual(self.get(
-                    f'/v1/lookups?host={host}&template_id={image}&limit=1')[
+                    f'/v1/lookups?host={host}&image_id={image}&limit=1')[
                     'lookup'], shown)
         self.assertIsNotNone(self.listed('t3')['h2']['lazy_boot'])
         self.assertEqual(['n1'], list(self.listed(query='?site=north')))
@@ -157,14 +157,14 @@ class TestLookups(base.ApiTest):
         self.assertEqual(['h2'], list(self.listed()))
         database.silence(self.database, 'h2')
         self.assertEqual([], list(self.listed()))
-        self.refused(404, 'GET', '/v1/templates/t9/lookups')
+        self.refused(404, 'GET', '/v1/images/t9/lookups')
 
     def test_of_all_hosts_in_parts(self):
         for number in range(3, 6):
             self.write(host_rows.put_host, database.host(f'h{number}'),
-                       base_objects.now())
+                       versioned.now())
         self.patch(lookups, '_MOST_HOSTS', 2)
-        path, found = '/v1/templates/t1/lookups?limit=1000', []
+        path, found = '/v1/images/t1/lookups?limit=1000', []
         while path:
             answer = self.get(path)
             found.append([each['host'] for each in answer['lookups']])
@@ -173,7 +173,7 @@ class TestLookups(base.ApiTest):
         self.assertEqual([['h1', 'h2'], ['h3', 'h4'], ['h5']], found)
 
     def test_of_all_hosts_is_refused(self):
-        path = '/v1/templates/t1/lookups'
+        path = '/v1/images/t1/lookups'
         self.assertEqual(401, self.call('GET', path, user=None)[0])
         for user in ('member', 'other', 'nobody'):
             error = self.refused(403, 'GET', path, user=user)
@@ -183,28 +183,28 @@ class TestLookups(base.ApiTest):
             self.refused(400, 'GET', path + query)
 
     def test_of_all_hosts_of_an_image_that_is_not_served(self):
-        self.write(catalogue.put_template, database.template(
-            1, status='deactivated'), base_objects.now())
-        error = self.refused(404, 'GET', '/v1/templates/t1/lookups')
+        self.write(catalogue.put_image, database.image(
+            1, status='deactivated'), versioned.now())
+        error = self.refused(404, 'GET', '/v1/images/t1/lookups')
         self.assertIn('deactivated', error['detail'])
 
     def add_image(self, number):
         """An image of a size that groups of chunks fit into, for all."""
         size = 100 * base.test_agents.MB
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             number, size=size, data_size=size), database.at(0))
 
     def test_unknown(self):
-        self.refused(404, 'GET', '/v1/lookups?host=h9&template_id=t1')
-        self.refused(404, 'GET', '/v1/lookups?host=h1&template_id=t9')
+        self.refused(404, 'GET', '/v1/lookups?host=h9&image_id=t1')
+        self.refused(404, 'GET', '/v1/lookups?host=h1&image_id=t9')
 
     def test_repository_is_not_looked_up_for(self):
         problem = self.refused(400, 'GET',
-                               '/v1/lookups?host=hub&template_id=t1')
+                               '/v1/lookups?host=hub&image_id=t1')
         self.assertIn('hub is a repository', problem['detail'])
 
     def test_parameters_are_needed(self):
         self.refused(400, 'GET', '/v1/lookups')
         error = self.refused(400, 'GET', '/v1/lookups?host=h1')
         self.assertIn('The query', error['detail'])
-        self.assertIn('template_id', error['detail'])
+        self.assertIn('image_id', error['detail'])

@@ -12,7 +12,6 @@
 """Precache jobs over the API."""
 
 import datetime
-import time
 
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.lazy import boot_sets
@@ -20,9 +19,10 @@ from diffcache_openstack.db.lazy import profiles
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.planning import precache
 from diffcache_openstack.db.sites import held_rows
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.api import base
 from tests.unit.db import database
+from tests import waiting
 
 PATH = '/v1/precache-jobs'
 
@@ -69,7 +69,7 @@ class TestLife(JobTest):
             {'targets': 2, 'ready': 1, 'failed': 0, 'bytes': 2 * size,
              'bytes_done': size}, self.show(job)['progress'])
         self.write(held_rows.put_holdings, 'h2', [database.holding(1)],
-                   objects_base.now())
+                   versioned.now())
         self.round()
         self.assertEqual('ready', self.show(job)['state'])
 
@@ -89,15 +89,15 @@ class TestLife(JobTest):
         job = self.create(images=[], families=['t1'], hosts=['h1'])
         self.round()
         self.assertEqual(['t1', 't2'], [
-            target['template_id'] for target in self.targets(job)])
-        self.write(catalogue.put_template, database.template(
-            5, family='t1', data_size=1000), objects_base.now())
+            target['image_id'] for target in self.targets(job)])
+        self.write(catalogue.put_image, database.image(
+            5, family='t1', data_size=1000), versioned.now())
         self.round()
         self.assertEqual(3, len(self.targets(job)))
 
     def test_what_cannot_be_says_why(self):
-        self.write(catalogue.put_template, database.template(
-            6, data_size=10 ** 12), objects_base.now())
+        self.write(catalogue.put_image, database.image(
+            6, data_size=10 ** 12), versioned.now())
         job = self.create(images=['t6', 'gone'], hosts=['h1', 'h9'])
         self.round()
         failed = self.targets(job, '?state=failed')
@@ -118,13 +118,8 @@ class TestLife(JobTest):
 
     def plan(self):
         """Wait for the site's plan: the conductor's own round may make it."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            plan = self.read(plans.current_plan, 'edge')
-            if plan is not None:
-                return plan
-            time.sleep(0.05)
-        raise AssertionError('no plan in a minute')
+        return waiting.until(
+            lambda: self.read(plans.current_plan, 'edge'), 'a plan')
 
     def test_priority_weighs(self):
         self.create(images=['t1'], hosts=['h1'], priority=40)
@@ -142,12 +137,12 @@ class TestLife(JobTest):
         # What is there at the site is not asked for, but stays.
         self.assertEqual(['h1', 'h2'], [
             demand.host for demand in self.read(precache.demand, 'edge')])
-        self.write(held_rows.put_holdings, 'h1', [], objects_base.now())
+        self.write(held_rows.put_holdings, 'h1', [], versioned.now())
         self.round()
         self.assertEqual([], self.read(precache.demand, 'edge'))
 
     def test_expiry(self):
-        soon = objects_base.now() + datetime.timedelta(days=1)
+        soon = versioned.now() + datetime.timedelta(days=1)
         job = self.create(expires_at=soon.isoformat())
         self.assertEqual([job['id']], self.write(
             precache.expire, soon + datetime.timedelta(seconds=1)))
@@ -299,7 +294,7 @@ class TestBootSets(JobTest):
     def learn(self):
         self.database.write(
             profiles.import_rows, '5b4a0a3c-8f0d-4c8b-9a52-0f4f6f1a2f11',
-            profiles.Subject('t1', '', ''), [[0, 1, 5]], objects_base.now())
+            profiles.Subject('t1', '', ''), [[0, 1, 5]], versioned.now())
 
     def test_progress_by_host(self):
         job = self.create(boot_set=True, hosts=['h2'])
@@ -315,7 +310,7 @@ class TestBootSets(JobTest):
         self.assertIn('serves no image', target['message'])
         content_id = database.content(1)
         self.database.write(boot_sets.exchange, 'h2', [], None,
-                            objects_base.now())
+                            versioned.now())
         self.round()
         [target] = self.targets(job)
         self.assertIn('no room', target['message'])
@@ -323,14 +318,14 @@ class TestBootSets(JobTest):
         database.put_wanted(self.database, ['h2'], [boot_sets.PlannedSet(
             'h2', content_id, boot_sets.BootReads('t1', size, {0: (1, 5)}),
             0.0,
-            0.0, False, 0.0, True)], objects_base.now())
+            0.0, False, 0.0, True)], versioned.now())
         for held, state, message, shown in (
                 (0, 'waiting', None, ('waiting', None, 0)),
                 (size // 2, 'fetching', None, ('fetching', None, size // 2)),
                 (0, 'failed', 'The disk is full.', ('failed', None, 0)),
                 (size, 'ready', None, ('ready', 'boot_set', size))):
             self.database.write(boot_sets.exchange, 'h2', [boot_sets.HeldSet(
-                content_id, held, state, message)], None, objects_base.now())
+                content_id, held, state, message)], None, versioned.now())
             self.round()
             [target] = self.targets(job)
             self.assertEqual(shown, tuple(

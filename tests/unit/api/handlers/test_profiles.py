@@ -15,7 +15,7 @@ from diffcache_openstack.conductor import residents
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.lazy import profiles as profile_table
 from diffcache_openstack.db import models
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.api import base
@@ -33,9 +33,9 @@ class ProfilesTest(base.ApiTest):
         for number, values in (
                 (5, {'owner': base.PROJECT, 'visibility': 'private'}),
                 (6, {'owner': base.OTHER_PROJECT})):
-            self.database.write(catalogue.put_template, database.template(
+            self.database.write(catalogue.put_image, database.image(
                 number, size=10 * profiles.CHUNK, **values),
-                objects_base.now())
+                versioned.now())
 
     def wanted(self, image='t5', rows=ROWS, **values):
         return {'profile': {'image_id': image, 'chunk': profiles.CHUNK,
@@ -91,9 +91,9 @@ class TestProfiles(ProfilesTest):
         for user in ('member', 'reader', 'other'):
             self.assertEqual([found['id']], self.ids(user=user))
             self.refused(403, 'DELETE', f'{PATH}/{found["id"]}', user=user)
-        self.database.write(catalogue.put_template, database.template(
+        self.database.write(catalogue.put_image, database.image(
             6, size=10 * profiles.CHUNK, owner=base.OTHER_PROJECT,
-            visibility='private'), objects_base.now())
+            visibility='private'), versioned.now())
         # What is public no more is seen by operators.
         self.assertEqual([], self.ids(user='member'))
         self.refused(404, 'GET', f'{PATH}/{found["id"]}', user='member')
@@ -140,7 +140,7 @@ class TestCarried(ProfilesTest):
             id=self.path.rpartition('/')[-1], image_id='t6',
             project_id=profile_table.SHARED, label='m1.small', generation=1,
             instances=0, chunks=0, rows=profiles.packed({}),
-            created_at=objects_base.now(), updated_at=objects_base.now(),
+            created_at=versioned.now(), updated_at=versioned.now(),
             carried_from='t4', carried_instances=4, carried_chunks=2,
             carried_rows=profiles.packed({0: (4, 400), 9: (2, 501)}))))
 
@@ -156,9 +156,9 @@ class TestCarried(ProfilesTest):
 
     def add_source(self, visibility):
         """Have the image that the profile is from seen by some."""
-        self.database.write(catalogue.put_template, database.template(
+        self.database.write(catalogue.put_image, database.image(
             4, size=10 * profiles.CHUNK, owner=base.PROJECT,
-            visibility=visibility), objects_base.now())
+            visibility=visibility), versioned.now())
 
     def test_it_names_a_private_image_to_those_alone_who_see_it(self):
         self.add_source('private')

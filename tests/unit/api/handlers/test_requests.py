@@ -15,7 +15,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.api import base
 from tests.unit.db import database
 
@@ -39,7 +39,7 @@ class TestHistory(base.ApiTest):
         second = base.asked(1).strftime('%Y-%m-%dT%H:%M:%S')
         for query, count in (
                 ('host=h1', 3), ('host=h2', 0), ('way=build', 3),
-                ('template_id=t1', 0), ('failed=true', 0),
+                ('image_id=t1', 0), ('failed=true', 0),
                 ('failed=false', 3), ('site=edge', 3),
                 (f'since={second}Z', 2),
                 (f'until={second}%2B00:00', 1)):
@@ -61,11 +61,11 @@ class TestForecast(base.ApiTest):
 
     def test_what_was_asked_for_is_expected(self):
         self.write(history.put_requests, [database.request(
-            7, template_id='t2', started_at=objects_base.now())])
+            7, image_id='t2', started_at=versioned.now())])
         answer = self.get('/v1/sites/edge/forecast?limit=1')
         [entry] = answer['forecast']
         self.assertEqual(('h1', ['t2']), (entry['host'],
-                                          entry['templates']))
+                                          entry['images']))
 
     def test_unknown_site(self):
         self.refused(404, 'GET', '/v1/sites/none/forecast')
@@ -86,13 +86,13 @@ class TestSites(base.ApiTest):
             [(way['way'], way['requests'], way['failed'], way['mean_s'],
               way['wan_bytes']) for way in report['requests']])
         self.assertEqual(300 * base.test_agents.MB, report['whole_bytes'])
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             2, family='t1', data_size=100 * base.test_agents.MB,
             compressed_size=40 * base.test_agents.MB), database.at(0))
         report = self.get('/v1/sites/edge/report?days=3650')['report']
         self.assertEqual(120 * base.test_agents.MB, report['whole_bytes'])
         self.assertEqual({'objects': 1, 'bytes': 50},
-                         report['held']['templates'])
+                         report['held']['images'])
 
     def rates(self):
         return self.get('/v1/sites/edge/report')['report']['repository_mbps']
@@ -108,7 +108,7 @@ class TestSites(base.ApiTest):
         self.assertEqual({'assumed': 2.5, 'measured': 18.5}, self.rates())
 
     def test_rates_are_those_of_all_hosts_of_the_site(self):
-        now = objects_base.now()
+        now = versioned.now()
         for number in range(3, 33):
             self.write(host_rows.put_host, database.host(f'h{number}'), now)
         self.conf.set_override('measured_bandwidths', True, 'planner')
@@ -126,7 +126,7 @@ class TestSites(base.ApiTest):
     def test_boots_and_downloads_cross_no_link_without_a_cache(self):
         """Regression: a boot beside its request counted the image twice."""
         before = self.get('/v1/sites/edge/report?days=3650')['report']
-        now = objects_base.now()
+        now = versioned.now()
         self.write(history.put_boot, database.request(21, started_at=now))
         self.write(history.put_request, database.request(
             22, started_at=now, way=history.DOWNLOAD))

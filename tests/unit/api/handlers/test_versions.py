@@ -11,10 +11,13 @@
 #    under the License.
 """Versions of servers over the API, with a host that does what it is told."""
 
+import dataclasses
 import json
 import uuid
 
+from diffcache_openstack.cloud import volumes
 from diffcache_openstack.db import models
+from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests.unit.api import base
 from tests.unit.conductor import fakes
@@ -226,6 +229,8 @@ class TestListing(VersionsTest):
                 ('DELETE', f'{PATH}/{version["id"]}', None),
                 ('POST', f'{PATH}/{version["id"]}/restore', {'restore': {}}),
                 ('POST', f'{PATH}/{version["id"]}/export', {'export': {}}),
+                ('POST', f'{PATH}/{version["id"]}/export',
+                 {'export': {'device': 'vda'}}),
                 ('POST', f'{PATH}/{version["id"]}/diff',
                  {'diff': {'against': version['id']}}),
                 ('GET', f'{TASKS}/{task["id"]}', None),
@@ -379,3 +384,120 @@ class TestRestoring(VersionsTest):
         self.host.next()
         self.refused(409, 'POST', f'{TASKS}/{task["id"]}/cancel', {},
                      user='member')
+
+
+class TestVolumes(VersionsTest):
+    """Volumes of a server, each looked at with the caller's token."""
+
+    def setUp(self):
+        super().setUp()
+        self.ids = [f'00000000-0000-4000-8000-0000000000{number}'
+                    for number in (10, 11, 12)]
+        server = self.nova.servers['running']
+        self.nova.servers['running'] = dataclasses.replace(
+            server, volumes=tuple(self.ids))
+        self.services.cinder.volumes = {
+            volume_id: volumes.Volume(volume_id, False, False)
+            for volume_id in self.ids}
+
+    def refused(self, status, user='member', **values):
+        answered, body, _headers = self.call(
+            'POST', PATH, {'version': {'server_id': 'running', **values}},
+            user=user)
+        self.assertEqual(status, answered, body)
+        self.assertEqual([], self.get(PATH)['versions'])
+        return body['errors'][0]['detail']
+
+    def test_all_are_saved(self):
+        self.create('running')
+        self.assertEqual(self.ids, self.host.next().volumes)
+        self.assertEqual(['member'] * 3, self.services.cinder.tokens)
+
+    def test_some_are_left_out(self):
+        del self.services.cinder.volumes[self.ids[1]]
+        self.create('running', exclude_volumes=[self.ids[1]])
+        self.assertEqual([self.ids[0], self.ids[2]],
+                         self.host.next().volumes)
+
+    def test_one_that_the_caller_may_not_read(self):
+        del self.services.cinder.volumes[self.ids[1]]
+        self.assertIn(f'--exclude-volume {self.ids[1]}', self.refused(403))
+
+    def test_volumes_of_servers_that_the_caller_may_not_save(self):
+        for status, user in ((401, None), (403, 'reader'), (404, 'other')):
+            for excluded in ([], self.ids):
+                self.assertEqual(status, self.call('POST', PATH, {'version': {
+                    'server_id': 'running', 'exclude_volumes': excluded}},
+                    user=user)[0])
+        self.assertEqual([], self.services.cinder.tokens)
+        self.assertEqual([], self.get(PATH)['versions'])
+
+    def test_those_that_cannot_be_saved_are_named_together(self):
+        self.services.cinder.volumes[self.ids[0]] = volumes.Volume(
+            self.ids[0], True, False)
+        self.services.cinder.volumes[self.ids[2]] = volumes.Volume(
+            self.ids[2], False, True)
+        text = self.refused(409)
+        self.assertIn(f'volume {self.ids[0]} is encrypted', text)
+        self.assertIn(f'volume {self.ids[2]} is of a multiattach type', text)
+        self.assertIn(f'--exclude-volume {self.ids[0]} --exclude-volume'
+                      f' {self.ids[2]}', text)
+
+    def test_one_that_the_server_does_not_have(self):
+        self.assertIn('exclude_volumes', self.refused(
+            400, exclude_volumes=['00000000-0000-4000-8000-000000000099']))
+
+    def test_of_a_stopped_server(self):
+        self.nova.servers['running'] = dataclasses.replace(
+            self.nova.servers['running'], status='SHUTOFF')
+        self.assertIn('Start it', self.refused(409))
+        self.create('running', exclude_volumes=self.ids)
+        self.assertEqual([], self.host.next().volumes)
+
+    def test_cinder_is_away(self):
+        self.services.cinder.volumes = None
+        self.refused(503)
+
+    def save_with_volume(self):
+        version = self.create('running')
+        disks = fakes.saved().disks + [objects.VersionDisk(
+            device='vdb', size=2 ** 30, volume_id=self.ids[0],
+            version='00000000-0000-4000-8000-000000000002')]
+        self.host.report(self.host.next(), saved=fakes.saved(
+            disks=disks, frozen_ms=3.5))
+        return self.show(version)
+
+    def test_which_disk_is_which_volume(self):
+        version = self.save_with_volume()
+        self.assertEqual(
+            [{'device': 'vda', 'size': 2 ** 30, 'volume_id': None},
+             {'device': 'vdb', 'size': 2 ** 30, 'volume_id': self.ids[0]}],
+            version['disks'])
+        self.assertEqual(3.5, version['frozen_ms'])
+
+    def test_each_is_exported_by_its_device(self):
+        version = self.save_with_volume()
+        self.act(version, 'export', device='vdb')
+        task = self.hub.next()
+        self.assertEqual(['vdb'], [disk.device for disk in task.disks])
+        self.hub.report(task, result='{"image_id": "i-2"}')
+        self.assertIsNone(self.show(version)['image_id'])
+        self.act(version, 'export')
+        task = self.hub.next()
+        self.assertEqual(['vda'], [disk.device for disk in task.disks])
+        self.hub.report(task, result='{"image_id": "i-1"}')
+        self.assertEqual('i-1', self.show(version)['image_id'])
+        status, _body, _headers = self.call(
+            'POST', f'{PATH}/{version["id"]}/export',
+            {'export': {'device': 'vdz'}}, user='member')
+        self.assertEqual(404, status)
+
+    def test_they_are_not_restored_in_place(self):
+        version = self.save_with_volume()
+        self.nova.servers['running'] = dataclasses.replace(
+            self.nova.servers['running'], status='SHUTOFF')
+        status, body, _headers = self.call(
+            'POST', f'{PATH}/{version["id"]}/restore', {'restore': {}},
+            user='member')
+        self.assertEqual(409, status, body)
+        self.assertIn('--device vdb', body['errors'][0]['detail'])

@@ -25,11 +25,13 @@ class TestErrors(test_base.TestCase):
     def words(self, **more):
         response = requests.Response()
         response.status_code = 409
-        with self.assertRaises(exceptions.CommandError) as found:
+
+        def fail():
             with commands.errors_in_words():
                 raise sdk_exceptions.ConflictException(response=response,
                                                        **more)
-        return str(found.exception)
+
+        return str(self.assertRaises(exceptions.CommandError, fail))
 
     def test_words_of_other_services(self):
         # The library says nothing but the code of Cinder's and Nova's.

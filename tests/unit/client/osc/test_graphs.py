@@ -15,14 +15,14 @@ from diffcache_openstack.client.osc import graphs
 from tests import base
 
 
-def template(image_id, content_id, family=None):
+def image(image_id, content_id, family=None):
     return types.SimpleNamespace(id=image_id, name=f'Image {image_id}',
                                  content_id=content_id, family=family)
 
 
 def item(kind, object_id, saved, image, **values):
     return {'kind': kind, 'id': object_id, 'saved_seconds': saved,
-            'templates': [image] if image else [], 'bytes': 2_000_000,
+            'images': [image] if image else [], 'bytes': 2_000_000,
             'host': 'h1', 'held': False, 'base': None, 'target': None,
             **values}
 
@@ -30,13 +30,13 @@ def item(kind, object_id, saved, image, **values):
 class TestRows(base.TestCase):
     """Which rows a picture has, and in which order."""
 
-    TEMPLATES = (template('a', 'content-a'),
-                 template('b', 'content-b', 'a'),
-                 template('c', 'content-c', 'b'),
-                 template('x', 'content-x'))
+    IMAGES = (image('a', 'content-a'),
+              image('b', 'content-b', 'a'),
+              image('c', 'content-c', 'b'),
+              image('x', 'content-x'))
 
     def rows(self, *items):
-        names = graphs._Names(self.TEMPLATES)
+        names = graphs._Names(self.IMAGES)
         return [(row.label, row.saved) for row in graphs._rows(items, names)]
 
     def test_families_are_together_the_most_useful_first(self):
@@ -46,17 +46,17 @@ class TestRows(base.TestCase):
             ('Image a', 0), ('Image a, 2 MB', 12.0),
             ('Image a → Image c, 2.0 MB', 3.0),
             ('Image x', 0), ('Image x, 2 MB', 14.0)],
-            self.rows(item('templates', 'content-x', 14.0, 'x'), patch,
-                      item('templates', 'content-a', 5.0, 'a'),
-                      item('templates', 'content-a', 7.0, 'a', host='h2')))
+            self.rows(item('images', 'content-x', 14.0, 'x'), patch,
+                      item('images', 'content-a', 5.0, 'a'),
+                      item('images', 'content-a', 7.0, 'a', host='h2')))
 
     def test_what_the_catalogue_no_longer_knows(self):
-        [family, row] = self.rows(item('templates', 'gone' * 16, 1.0, None))
+        [family, row] = self.rows(item('images', 'gone' * 16, 1.0, None))
         self.assertIn('gone', family[0])
         self.assertIn('gone', row[0])
 
     def test_families_that_name_each_other(self):
-        self.TEMPLATES = (template('a', 'content-a', 'b'),
-                          template('b', 'content-b', 'a'))
+        self.IMAGES = (image('a', 'content-a', 'b'),
+                       image('b', 'content-b', 'a'))
         self.assertEqual(2, len(self.rows(
-            item('templates', 'content-a', 1.0, 'a'))))
+            item('images', 'content-a', 1.0, 'a'))))

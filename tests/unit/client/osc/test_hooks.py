@@ -40,12 +40,12 @@ class HookTest(cloud.CommandTest):
 
 class TestImageCreate(HookTest):
 
-    def test_base_template(self):
+    def test_base_image(self):
         _hook, arguments = self.hook(
-            hooks.ImageCreate, '--base-template', 't1',
+            hooks.ImageCreate, '--base-image', 't1',
             properties={'colour': 'red'})
         self.assertEqual(
-            {'colour': 'red', 'diffcache_base_template': 't1'},
+            {'colour': 'red', 'diffcache_base_image': 't1'},
             arguments.properties)
 
     def test_without(self):
@@ -54,7 +54,7 @@ class TestImageCreate(HookTest):
 
     def test_base_that_is_none(self):
         self.assertRaises(osc_exceptions.CommandError, self.hook,
-                          hooks.ImageCreate, '--base-template', 'none',
+                          hooks.ImageCreate, '--base-image', 'none',
                           properties=None)
 
 
@@ -195,7 +195,7 @@ class TestAggregateCacheImage(HookTest):
         self.conductor._precacher._compute = types.SimpleNamespace(
             hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
         self.write(held_rows.put_borrowed, 'h1', [objects.Holding(
-            kind=objects.TEMPLATES, id=database.content(1), bytes=50)])
+            kind=objects.IMAGES, id=database.content(1), bytes=50)])
         self.assertEqual(0, self.run_after('--wait', '--timeout', '60'))
         [job] = self.cloud.precache_jobs()
         self.assertEqual('ready', job.state)

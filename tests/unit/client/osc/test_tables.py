@@ -41,7 +41,7 @@ VALUES = {
     'id': IMAGE, 'name': 'debian-13-generic-2611', 'site': 'edge-paris',
     'role': 'repository', 'is_alive': True, 'capacity': 250 * GB,
     'held': {'objects': 142, 'bytes': 123_456_789_012}, 'plan': FILL,
-    'kind': 'template', 'bytes': 2_361_393_152, 'templates': NAMES,
+    'kind': 'image', 'bytes': 2_361_393_152, 'images': NAMES,
     'image_id': IMAGE, 'state': 'available', 'attempts': 12,
     'retry_at': TIME, 'error': REASON, 'family': IMAGE,
     'size': 2_361_393_152, 'data_size': 1_361_393_152, 'disk_format': 'qcow2',
@@ -55,8 +55,8 @@ VALUES = {
     'saves_s': 12345.678, 'eviction': 'never', 'why': REASON,
     'progress': {'targets': 16, 'ready': 12, 'failed': 1,
                  'bytes': 999_400_000, 'bytes_done': 999_400_000},
-    'is_pinned': True, 'expires_at': TIME, 'template_id': IMAGE,
-    'bytes_total': 2_361_393_152, 'bytes_done': 361_393_152,
+    'is_pinned': True, 'expires_at': TIME, 'bytes_total': 2_361_393_152,
+    'bytes_done': 361_393_152,
     'message': REASON, 'hosts': {'count': 12, 'alive': 11,
                                  'capacity': 250 * GB},
     'plan_generation': 1234, 'planned_at': TIME, 'requests_per_day': 12.345,
@@ -120,12 +120,27 @@ def listers():
             yield point.name.replace('_', ' '), kind
 
 
+class Storage:
+    """Volume types of a cloud that has no QoS specs."""
+
+    def find_type(self, name, ignore_missing=True):
+        """A type whose extra specs have it cached."""
+        return types.SimpleNamespace(id=SERVER, name=name, extra_specs={
+            'diffcache:ssd_cache': 'write-through'})
+
+    def get(self, _path, params=None):
+        """The first page, which is the last one."""
+        return mock.Mock(status_code=200, content=b'{}',
+                         json=lambda: {'qos_specs': []})
+
+
 class TablesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
+        connection = mock.MagicMock(block_storage=Storage())
         self.app = types.SimpleNamespace(client_manager=types.SimpleNamespace(
-            diffcache=Service(), sdk_connection=mock.MagicMock()))
+            diffcache=Service(), sdk_connection=connection))
         for name in ('known_image_id', 'plan_id', 'project_id', 'site_name',
                      'image_id'):
             for _command, kind in listers():

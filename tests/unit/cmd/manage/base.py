@@ -23,7 +23,7 @@ from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests import base
 from tests.unit.agent import endpoint
 from tests.unit.db import database
@@ -45,17 +45,17 @@ class Agent:
     def __init__(self):
         self.calls = []
 
-    def register_image(self, path, template_id, name):
-        self.calls.append(('register_image', path, template_id, name))
-        return database.template(1, id=template_id, name=name,
-                                 content_id='0' * 64)
+    def register_image(self, path, image_id, name):
+        self.calls.append(('register_image', path, image_id, name))
+        return database.image(1, id=image_id, name=name,
+                              content_id='0' * 64)
 
-    def get_image(self, template_id, output, mode):
-        self.calls.append(('get_image', template_id, output, mode))
-        return database.request(1, template_id=template_id, way='local')
+    def get_image(self, image_id, output, mode):
+        self.calls.append(('get_image', image_id, output, mode))
+        return database.request(1, image_id=image_id, way='local')
 
     def status(self):
-        return {'holdings': [['templates', '0' * 64, 5]]}
+        return {'holdings': [['images', '0' * 64, 5]]}
 
 
 class ManageTest(base.TestCase):
@@ -95,21 +95,21 @@ class ManageTest(base.TestCase):
 
 
 class FilledTest(ManageTest):
-    """Has a database with hosts, templates and a patch."""
+    """Has a database with hosts, images and a patch."""
 
     def setUp(self):
         super().setUp()
         migration.upgrade(self.conf)
         self.database = database.engine.Database(self.conf)
         self.addCleanup(self.database.close)
-        now = objects_base.now()
+        now = versioned.now()
         write = self.database.write
         write(host_rows.put_host, database.host('h1', capacity=5_000_000), now)
         write(host_rows.put_host, database.host(
             'hub', site='centre', role=objects.REPOSITORY), now)
         for number in (1, 2):
-            write(catalogue.put_template,
-                  database.template(number, data_size=1_500_000), now)
+            write(catalogue.put_image,
+                  database.image(number, data_size=1_500_000), now)
         write(catalogue.put_patch, database.patch(1, 2), now)
         write(held_rows.put_holdings, 'h1',
               [database.holding(1, bytes=1_500_000)], now)
@@ -118,7 +118,7 @@ class FilledTest(ManageTest):
     def serve_agent(self, host):
         """Serve the calls of an agent with a fake one."""
         worker = Agent()
-        bus = messaging.Bus(self.conf, objects_base.Serializer())
+        bus = messaging.Bus(self.conf, versioned.Serializer())
         self.addCleanup(bus.close)
         server = endpoint.server(bus, host, worker)
         server.start()

@@ -17,7 +17,7 @@ class TestAgents(base.FilledTest):
     def test_status_of_an_agent(self):
         self.serve_agent('h1')
         result = self.run_words('agent', 'status', 'h1', '-f', 'json')
-        self.assertEqual({'holdings': [['templates', '0' * 64, 5]]},
+        self.assertEqual({'holdings': [['images', '0' * 64, 5]]},
                          result.json)
 
     def test_silent_agent(self):

@@ -36,3 +36,10 @@ class TestDatabase(base.ManageTest):
         self.config.write_text('[database]\nmax_retries = 0\nconnection ='
                                f' sqlite:///{self.directory}/no/x.sqlite\n')
         self.assert_fails(1, '[database] connection', 'host', 'list')
+
+    def test_what_only_reads_creates_no_database(self):
+        path = self.directory / 'none.sqlite'
+        self.config.write_text(f'[database]\nconnection = sqlite:///{path}\n')
+        for words in (('host', 'list'), ('status',), ('db', 'version')):
+            self.assert_fails(1, 'diffcache-manage db sync', *words)
+            self.assertFalse(path.exists())

@@ -33,6 +33,10 @@ OK, WARNING, FAILED = (host_checks.OK, host_checks.WARNING,
                        host_checks.FAILED)
 REPOSITORY = {'name': 'hub', 'down_s': None, 'reason': None, 'mbps': 43.21}
 
+SCRUB = {'days': 7, 'rate': 10 ** 7, 'needed_rate': 1e6, 'unread': 0,
+         'overdue': 0, 'overdue_bytes': 0, 'read_bytes': 0, 'damaged': 0,
+         'damages': []}
+
 
 class DoctorTest(base.FilledTest):
 
@@ -42,6 +46,9 @@ class DoctorTest(base.FilledTest):
         self.instances = self.directory / 'instances'
         for path in (self.state, self.instances):
             path.mkdir()
+        # Of this machine, none are to be checked.
+        self.patch(host_checks.cfg, 'find_config_files',
+                   lambda _project, _program: [])
         self.status = {'conductor_reachable': True, 'map_generation': 7,
                        'repositories': [REPOSITORY]}
         self.patch(local_client.LocalClient, 'status',
@@ -89,7 +96,9 @@ class TestCompute(DoctorTest):
     def test_a_host_that_works(self):
         code, found = self.ask()
         self.assertEqual(0, code)
-        self.assertEqual(list(host_checks.CHECKS['compute']), list(found))
+        self.assertEqual(
+            [check for check in host_checks.CHECKS['compute']
+             if not check.startswith('options of')], list(found))
         self.assertEqual([(OK, 'runs by site map 7'),
                           (OK, 'repository hub: 43.2 Mbit/s measured')],
                          found['agent'])
@@ -120,6 +129,26 @@ class TestCompute(DoctorTest):
         done = self.run_words('doctor')
         self.assertNotEqual(0, done.code)
         self.assertIn("did you mean 'interval'?", done.err)
+
+    def test_a_misspelt_option_of_ours_in_files_of_others(self):
+        path = self.directory / 'other.conf'
+        for project, right in (('nova', 'fallback = error'),
+                               ('glance', 'socket = /x')):
+            self.patch(host_checks.cfg, 'find_config_files',
+                       lambda name, _program, found=project:
+                       [str(path)] * (name == found))
+            check = f'options of {project.capitalize()}'
+            path.write_text(f'[diffcache]\n{right}\n[x]\nconect_timeout = 1')
+            self.assert_found(OK, str(path), check)
+            path.write_text('[diffcache]\nconect_timeout = 1\n')
+            self.assert_found(
+                FAILED, f"{path}: group [diffcache] has no option"
+                        f" 'conect_timeout'; did you mean 'connect_timeout'",
+                check)
+            path.write_text('nothing')
+            self.assert_found(FAILED, str(path), check)
+            path.unlink()
+            self.assert_found(WARNING, 'No such file', check)
 
     def test_a_state_directory_that_is_missing(self):
         self.state.rmdir()
@@ -215,6 +244,22 @@ class TestCompute(DoctorTest):
             {**REPOSITORY, 'down_s': 12.3, 'reason': 'refused'}]
         self.assert_found(FAILED, 'does not answer for 12 s: refused',
                           'agent')
+
+    def test_a_scrub_in_time(self):
+        self.status['scrub'] = dict(SCRUB)
+        self.assert_found(OK, 'within 7 days', 'agent')
+
+    def test_a_scrub_that_is_too_slow(self):
+        self.status['scrub'] = {**SCRUB, 'needed_rate': 20e6}
+        self.assert_found(WARNING, 'raise [agent] scrub_rate', 'agent')
+        self.status['scrub'] = {**SCRUB, 'overdue': 3}
+        self.assert_found(WARNING, '3 stored objects', 'agent')
+
+    def test_servers_on_a_damaged_object(self):
+        self.status['scrub'] = {**SCRUB, 'damages': [{
+            'object': 'image ab', 'outputs': ['/nova/_base/x (inode 7)'],
+            'record': '/state/damaged/ab.json'}]}
+        self.assert_found(FAILED, '/nova/_base/x (inode 7)', 'agent')
 
 
 class TestRoles(DoctorTest):

@@ -32,7 +32,7 @@ class TestHosts(base.FilledTest):
     def test_holdings_of_a_host(self):
         rows = self.run_words('host', 'object', 'list', 'h1', '-f',
                               'json').json
-        self.assertEqual([{'Kind': 'templates', 'ID': database.content(1),
+        self.assertEqual([{'Kind': 'images', 'ID': database.content(1),
                            'Size': 1_500_000}], rows)
         self.assert_fails(1, 'h9', 'host', 'object', 'list', 'h9')
 

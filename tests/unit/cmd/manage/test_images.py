@@ -12,7 +12,7 @@
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.cmd.manage import base
 from tests.unit.db import database
 
@@ -30,7 +30,7 @@ class TestImages(base.FilledTest):
     def test_repository_has_to_be_named_among_several(self):
         self.database.write(host_rows.put_host, database.host(
             'hub2', site='centre', role=objects.REPOSITORY),
-            objects_base.now())
+            versioned.now())
         self.assert_fails(1, 'hub, hub2', 'image', 'register', '/img',
                           '--name', 'N')
 
@@ -56,9 +56,9 @@ class TestCatalogue(base.FilledTest):
     def test_restoration(self):
         self.assert_fails(1, 'not deleted', 'image', 'restore', 't1')
         self.database.write(
-            catalogue.put_template, database.template(
+            catalogue.put_image, database.image(
                 1, data_size=1_500_000, status=objects.DELETED),
-            objects_base.now())
+            versioned.now())
         [row] = self.run_words('image', 'list', '--withdrawn', '-f',
                                'json').json
         self.assertEqual(('t1', 'deleted'), (row['ID'], row['Status']))

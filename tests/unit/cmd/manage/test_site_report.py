@@ -19,7 +19,7 @@ from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import conductor_control_api
 from tests import base as tests_base
 from tests.unit.cmd.manage import base
@@ -105,9 +105,9 @@ class TestSiteReport(base.FilledTest):
 
     def setUp(self):
         super().setUp()
-        now = objects_base.now()
+        now = versioned.now()
         write = self.database.write
-        write(catalogue.put_template, database.template(
+        write(catalogue.put_image, database.image(
             1, data_size=4 * MB, file_size=2 * MB), now)
         write(history.put_requests, [
             database.request(11, started_at=now, wan_bytes=MB, seconds=1.0),
@@ -115,7 +115,7 @@ class TestSiteReport(base.FilledTest):
             database.request(13, started_at=now, error='failed',
                              wan_bytes=MB)])
         write(history.put_boot, database.request(
-            14, template_id='t2', started_at=now))
+            14, image_id='t2', started_at=now))
         write(held_rows.put_holdings, 'h1', [
             database.holding(1, bytes=2 * MB), database.holding(2, bytes=MB)],
             now)
@@ -143,10 +143,10 @@ class TestSiteReport(base.FilledTest):
         self.assertEqual([], self.report('-f', 'json').json['unused_images'])
 
     def test_images_that_were_not_requested(self):
-        self.database.write(catalogue.put_template, database.template(
-            3, name='Old'), objects_base.now())
+        self.database.write(catalogue.put_image, database.image(
+            3, name='Old'), versioned.now())
         self.database.write(held_rows.put_holdings, 'h1', [
-            database.holding(3, bytes=7)], objects_base.now())
+            database.holding(3, bytes=7)], versioned.now())
         self.assertEqual(
             [{'id': 't3', 'name': 'Old', 'hosts': 1, 'bytes': 7}],
             self.report('-f', 'json').json['unused_images'])

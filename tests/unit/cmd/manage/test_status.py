@@ -19,4 +19,4 @@ class TestStatus(base.FilledTest):
         self.assertEqual(
             [('centre', 1, 0, None, 2, 1), ('edge', 1, 0, None, 2, 1)],
             [(r['Site'], r['Hosts up'], r['Hosts down'], r['Plan'],
-              r['Templates'], r['Patches']) for r in rows])
+              r['Images'], r['Patches']) for r in rows])

@@ -80,9 +80,10 @@ class TestReplay(LazyTestCase):
     def test_fields(self):
         found = self.replay('on-demand')
         self.assertEqual(
-            ['mode', 'chunk', 'boot_s', 'stall_s', 'misses', 'prefetched',
-             'prefetched_used', 'wasted_bytes', 'wan_bytes', 'lan_bytes',
-             'unique_bytes', 'bound_s', 'tree', 'instances', 'profile'],
+            ['mode', 'format', 'chunk', 'boot_s', 'stall_s', 'misses',
+             'prefetched', 'prefetched_used', 'wasted_bytes', 'wan_bytes',
+             'lan_bytes', 'unique_bytes', 'bound_s', 'tree', 'instances',
+             'profile'],
             list(found))
         self.assertEqual(4, found['bound_s'])
         self.assertEqual(FIGURE_3['image_bytes'], found['unique_bytes'])
@@ -174,7 +175,8 @@ class TestTuning(LazyTestCase):
 
     def serve(self, *words):
         return self.run_command('serve', 'image', '--manifest', '/m',
-                                '--mount', '/t', '--state', '/s', *words)
+                                '--mount', self.directory, '--state', '/s',
+                                *words)
 
     def tuning(self, *words):
         self.assertEqual((0, '', ''), self.serve(*words))
@@ -203,6 +205,16 @@ class TestTuning(LazyTestCase):
         self.started.assert_not_called()
 
 
+class TestServeInputs(LazyTestCase):
+
+    def test_what_is_missing_is_named_before_anything_starts(self):
+        code, out, error = self.run_command(
+            'serve', 'image', '--manifest', '/m', '--mount', '/no/such',
+            '--state', self.directory)
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('no directory /no/such', error)
+
+
 class TestStatus(LazyTestCase):
 
     def test_a_state_folder_without_a_daemon(self):
@@ -214,3 +226,22 @@ class TestStatus(LazyTestCase):
                 self.assertEqual((1, ''), (code, out))
                 self.assertIn(wanted, error)
                 self.assertIn(str(self.directory), error)
+
+
+class TestList(LazyTestCase):
+
+    def test_images_that_are_served(self):
+        served = {'content_id': 'c', 'path': '/mount/c', 'complete': False,
+                  'present': 2, 'data_chunks': 5, 'instances': 1}
+        with mock.patch.object(lazy.control_socket, 'ask',
+                               return_value={'images': [served]}) as ask:
+            code, out, err = self.run_command('list', '/s', '-f', 'json')
+        self.assertEqual(0, code, err)
+        self.assertEqual([{**served, 'error': None}], json.loads(out))
+        self.assertEqual(('/s', {'command': 'list'}), ask.call_args.args[:2])
+
+    def test_a_socket_without_a_daemon(self):
+        path = self.directory / 'none'
+        code, _out, err = self.run_command('list', path)
+        self.assertEqual(1, code)
+        self.assertIn(f'No diffcached answers at {path}', err)

@@ -92,14 +92,16 @@ class LazyFilesTest(test_lazy.LazyTestCase):
     def test_a_profile_is_shown_by_file(self):
         chunk = self.places['usr/c'] // CHUNK + 2
         profile = self.write_file('profile', json.dumps(
-            {'chunk': CHUNK, 'profile': [[chunk, 3, 2e6]]}).encode())
+            {'format': 1, 'chunk': CHUNK,
+             'profile': [[chunk, 3, 2e6]]}).encode())
         [row] = self.call('files', profile, self.image)
         self.assertEqual(('/usr/c', None, CHUNK, 3, 2.0), (
             row['File'], row['Read'], row['In Chunks'], row['Instances'],
             row['First (s)']))
 
     def test_a_wrong_document_is_named(self):
-        for content in (b'{}', b'[[1, 2, 3]]', b'nothing'):
+        for content in (b'{}', b'[[1, 2, 3]]', b'nothing', b'{"format": 1}',
+                        b'{"format": 2, "chunk": 1, "profile": []}'):
             code, _, err = self.run_command(
                 'files', self.write_file('wrong', content), self.image)
             self.assertEqual(1, code)
@@ -112,7 +114,7 @@ class LazyFilesTest(test_lazy.LazyTestCase):
         chunks = [self.places[path] // CHUNK + 1
                   for path in ('usr/c', 'usr/a')]
         profile = self.write_file('profile', json.dumps(
-            {'chunk': CHUNK, 'profile': [
+            {'format': 1, 'chunk': CHUNK, 'profile': [
                 [chunks[0], 2, 5.0], [chunks[1], 3, 6.0]]}).encode())
         output = self.directory / 'carried'
         outcome = {}

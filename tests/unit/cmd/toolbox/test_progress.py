@@ -47,6 +47,16 @@ class BarTest(base.TestCase):
     def test_nothing_is_drawn_in_a_file(self):
         self.assertEqual('', self.draw(io.StringIO(), 5.0))
 
+    def test_each_pass_over_the_data_has_a_number_and_a_rate(self):
+        stream = _Terminal()
+        with mock.patch('time.monotonic', side_effect=[0.0, 2.0, 3.0, 5.0]):
+            bar = progress.Bar('create', stream)
+            bar(50_000_000, 100_000_000)
+            bar(0, 100_000_000)
+            bar(10_000_000, 100_000_000)
+        self.assertIn('create, pass 2', stream.getvalue())
+        self.assertIn('5.0 MB/s', stream.getvalue())
+
     def test_work_on_nothing_is_drawn(self):
         stream = _Terminal()
         with mock.patch('time.monotonic', side_effect=[0.0, 2.0]):

@@ -26,7 +26,7 @@ from tests.unit.versions import fixture
 BLOCK = 4096
 
 
-class VersionCommandTest(base.TestCase):
+class VersionCommandCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -65,7 +65,21 @@ class VersionCommandTest(base.TestCase):
             stream.write(self.noise.randbytes(BLOCK))
 
 
-class TestVersionCommands(VersionCommandTest):
+class TestVersionCommands(VersionCommandCase):
+
+    def test_a_store_whose_directory_is_missing_is_not_an_empty_one(self):
+        code, _, err = self.call('list', '--store', 'file:///no/such/place')
+        self.assertEqual(1, code)
+        self.assertIn('There is no directory /no/such/place', err)
+
+    def test_a_column_that_does_not_exist_is_refused_by_name(self):
+        self.save()
+        code, _, err = self.call('list', '--store', self.uri, '-c', 'Sise')
+        self.assertEqual(1, code)
+        self.assertIn("There is no column 'Sise'; choose from version,", err)
+        for name in ('Created_at', 'created at'):
+            self.assertEqual(0, self.call('list', '--store', self.uri, '-c',
+                                          name)[0])
 
     def test_saving_tells_what_it_did(self):
         first = self.save()
@@ -225,6 +239,7 @@ class TestVersionCommands(VersionCommandTest):
                 self.assertIn('is not a rate', err)
 
     def test_a_key_file_that_is_not_there_is_named(self):
+        self.save()
         code, _out, err = self.call('list', '--store', self.uri,
                                     '--key-file', self.path('none'))
         self.assertEqual(1, code)
@@ -298,7 +313,7 @@ class TestVersionCommands(VersionCommandTest):
 
 
 @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
-class TestForgedHeaders(VersionCommandTest):
+class TestForgedHeaders(VersionCommandCase):
     """A guest writes a qcow2 header to the first bytes of its raw disk."""
 
     SECRET = b'private to the host'

@@ -14,7 +14,7 @@
 from tests.unit.cmd.toolbox import test_version
 
 
-class TestKeyCommands(test_version.VersionCommandTest):
+class TestKeyCommands(test_version.VersionCommandCase):
 
     def key(self, name):
         path = self.write_file(name, name.encode().ljust(32))

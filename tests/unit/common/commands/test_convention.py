@@ -18,6 +18,7 @@ import argparse
 import importlib.metadata
 import pathlib
 import re
+import shlex
 
 from diffcache_openstack.cmd.manage import app as manage
 from diffcache_openstack.cmd.toolbox import app as toolbox
@@ -34,9 +35,8 @@ AMOUNTS = {'size', 'rate', 'blocks', 'seconds', 'duration'}
 
 def commands():
     """Each command's program, name, class and parser."""
-    ours = importlib.metadata.distribution('diffcache-openstack').entry_points
     for namespace in NAMESPACES:
-        for entry in ours.select(group=namespace):
+        for entry in importlib.metadata.entry_points(group=namespace):
             kind = entry.load()
             name = entry.name.replace('_', ' ')
             yield (namespace, name, kind,
@@ -116,6 +116,9 @@ class TestConvention(base.TestCase):
         """Of the client in angle brackets, of our programs in capitals."""
         for program, name, _kind, parser in self.each():
             for action in options(parser):
+                takes = action.nargs != 0 and not action.choices
+                self.assertTrue(action.metavar or not takes,
+                                (program, name, action.dest))
                 if action.metavar and isinstance(action.metavar, str):
                     (self.assertRegex if program == CLIENT
                      else self.assertNotRegex)(
@@ -131,3 +134,13 @@ class TestConvention(base.TestCase):
                     self.assertEqual(measure, shown, where)
                 elif shown in ('size', 'rate', 'bytes', 'mbps', 'mb/s'):
                     self.fail(f'{where}: no amount that has units')
+
+    def test_each_help_has_an_example_that_can_be_parsed(self):
+        for _program, name, kind, parser in self.each():
+            self.assertTrue(kind.examples, name)
+            for example in kind.examples:
+                try:
+                    parser.parse_args(shlex.split(example))
+                except SystemExit:
+                    self.fail(f'{name} {example}')
+                self.assertIn(example.split(' --')[0], parser.format_help())

@@ -86,7 +86,7 @@ class SetupTest(base.TestCase):
         self.patch(importlib.util, 'find_spec', lambda _name: None)
         error = self.assertRaises(exceptions.InvalidInput, tracing.setup,
                                   self.conf, 'test')
-        self.assertIn('diffcache-openstack[tracing]', str(error))
+        self.assertIn('the package osprofiler is missing', str(error))
 
     def test_spans_reach_the_driver_with_the_service(self):
         self.enable(f'other, {KEY}')

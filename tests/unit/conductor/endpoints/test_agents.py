@@ -13,23 +13,23 @@
 
 import contextlib
 import queue
-import time
 import uuid
 
-from diffcache_openstack.common import context
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import service
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import map_state
-from diffcache_openstack.sites import view as views
+from diffcache_openstack.sites import views
 from tests import executors
 from tests.unit.agent import endpoint
 from tests.unit.db import database
+from tests import waiting
 
 MB = 10 ** 6
 ANSWER_SECONDS = 30
@@ -69,10 +69,10 @@ class ConductorTest(database.DatabaseTest):
             self.conf.set_override(name, value, group)
         self.patch(agent_notifier, 'DELAY_SECONDS', 0.01)
         self.prepare()
-        self.bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self.bus = messaging.Bus(self.conf, versioned.Serializer())
         self.addCleanup(self.bus.close)
         self.api = conductor_api.ConductorAPI(self.bus, self.conf)
-        self.ctxt = context.RequestContext.for_service('test')
+        self.ctxt = contexts.RequestContext.for_service('test')
         self.conductor = service.ConductorService(self.conf)
         self.conductor.start()
         self.addCleanup(self.conductor.stop)
@@ -92,8 +92,8 @@ class ConductorTest(database.DatabaseTest):
         self.api.register_host(self.ctxt,
                                database.host('h1', capacity=150 * MB))
         for number in numbers:
-            self.api.register_template(
-                self.ctxt, database.template(number, data_size=100 * MB))
+            self.api.register_image(
+                self.ctxt, database.image(number, data_size=100 * MB))
 
 
 class TestInterface(ConductorTest):
@@ -107,7 +107,7 @@ class TestInterface(ConductorTest):
         self.api.report_holdings(self.ctxt, 'h1', [database.holding(1)])
         found = self.api.update_site_map(self.ctxt, database.SITE)
         self.assertEqual([known], found.patches)
-        self.assertEqual(['t1', 't2'], [t.id for t in found.templates])
+        self.assertEqual(['t1', 't2'], [t.id for t in found.images])
         self.assertEqual({'h1': [database.holding(1)], 'hub': []},
                          {h.name: h.holdings for h in found.hosts})
         self.assertEqual(20.0, found.links.repo)
@@ -115,10 +115,8 @@ class TestInterface(ConductorTest):
     def test_map_is_sent_only_if_it_changed(self):
         self.register(1)
         # The map of a new site changes once more, in the background.
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while database.SITE not in self.conductor._maps._shown:
-            self.assertGreater(deadline, time.monotonic())
-            time.sleep(0.01)
+        waiting.until(lambda: database.SITE in self.conductor._maps._shown,
+                      'the map to be shown')
         first = self.api.update_site_map(self.ctxt, database.SITE)
         self.assertIsNone(self.api.update_site_map(
             self.ctxt, database.SITE, first.generation))
@@ -129,8 +127,8 @@ class TestInterface(ConductorTest):
 
     def test_removals(self):
         self.register(1, 2)
-        self.api.remove_template(self.ctxt, 't1')
-        self.assertRaises(exceptions.NotFound, self.api.get_template,
+        self.api.remove_image(self.ctxt, 't1')
+        self.assertRaises(exceptions.NotFound, self.api.get_image,
                           self.ctxt, 't1')
         self.assertRaises(exceptions.Conflict, self.api.remove_host,
                           self.ctxt, 'h1')
@@ -151,10 +149,10 @@ class TestInterface(ConductorTest):
                                  [database.holding(1)], 1, 50)
         change = self.api.update_site_map(self.ctxt, database.SITE,
                                           state.generation)
-        self.assertEqual(['t2'], [each.id for each in change.templates])
+        self.assertEqual(['t2'], [each.id for each in change.images])
         self.assertTrue(state.apply(change))
         self.assertEqual(
-            {views.Key('templates', database.content(2))},
+            {views.Key('images', database.content(2))},
             state.view().holdings('h1'))
         self.assertRaises(exceptions.Conflict, self.api.change_holdings,
                           self.ctxt, 'h1', [], [], 7, 50)
@@ -167,7 +165,7 @@ class TestInterface(ConductorTest):
                                  target=database.content(2))
 
         def work():
-            return self.api.patch_work(self.ctxt, 'h1', 'patch 1', 8, 1)
+            return self.api.patch_work(self.ctxt, 'h1', 'patch 1', 1)
 
         contents = work().sketch
         self.assertEqual([database.content(1), database.content(2)], contents)
@@ -197,12 +195,12 @@ class TestPlans(ConductorTest):
         agent = self.listen('h1')
         self.register(1, 2)
         self.api.report_requests(
-            self.ctxt, [database.request(n, template_id='t2',
-                                         started_at=objects_base.now())
+            self.ctxt, [database.request(n, image_id='t2',
+                                         started_at=versioned.now())
                         for n in range(3)])
         plan = self.api.plan_now(self.ctxt, database.SITE)
         self.assertEqual(
-            (plan.generation, [('templates', database.content(2), 0)]),
+            (plan.generation, [('images', database.content(2), 0)]),
             agent.plans.get(timeout=ANSWER_SECONDS))
         self.assertEqual(plan, self.api.get_plan(self.ctxt, database.SITE))
 
@@ -266,7 +264,7 @@ class TestPlanningByItself(ConductorTest):
         agent = self.listen('h1')
         self.register(1)
         generation, items = agent.plans.get(timeout=ANSWER_SECONDS)
-        self.assertEqual([('templates', database.content(1), 0)], items)
+        self.assertEqual([('images', database.content(1), 0)], items)
 
 
 class TestStart(database.DatabaseTest):

@@ -42,7 +42,7 @@ class TestExchange(ExchangeTest):
         self.register()
         self.api.register_host(self.ctxt, database.host('h2'))
         for number, visibility in ((1, 'public'), (2, 'private')):
-            self.api.register_template(self.ctxt, database.template(
+            self.api.register_image(self.ctxt, database.image(
                 number, size=10 ** 8, data_size=10 ** 8,
                 visibility=visibility))
 
@@ -112,7 +112,7 @@ class CarryTest(test_agents.ConductorTest):
         self.api.register_host(self.ctxt, database.host(
             'hub', role=objects.REPOSITORY))
         for number in (1, 2):
-            self.api.register_template(self.ctxt, database.template(
+            self.api.register_image(self.ctxt, database.image(
                 number, size=10 ** 8, data_size=10 ** 8,
                 visibility='public', content_id=database.content(1)))
         self.api.report_holdings(self.ctxt, 'hub', [database.holding(1)])

@@ -287,6 +287,29 @@ class TestReports(LeaseTest):
         self.assertEqual([versions.ACCEPT], [
             entry.task.kind for entry in self.read(version_tasks.open_tasks)])
 
+    def test_a_host_reports_no_disk_of_another_version(self):
+        # Regression: the disks of the other version were deleted with either.
+        self.report(self.save(), versions.DONE, saved=fakes.saved())
+        second = self.save()
+        self.assertRaises(exceptions.Forbidden, self.report, second,
+                          versions.DONE, saved=fakes.saved())
+        self.assertEqual([], db.disks(self.read(db.need, second.version_id)))
+        self.report(second, versions.DONE, saved=fakes.saved(2))
+
+    def test_a_host_reports_no_disk_of_another_version_as_one_that_is_gone(
+            self):
+        # Regression: a host could have any disk of the project deleted.
+        self.report(self.save(), versions.DONE, saved=fakes.saved())
+        second = self.save()
+        self.write(db.remove, second.version_id)
+        self.assertRaises(exceptions.Forbidden, self.report, second,
+                          versions.DONE, saved=fakes.saved())
+
+    def test_a_task_that_keeps_nothing_has_kept_nothing(self):
+        task = self.save()
+        self.assertRaises(exceptions.Forbidden, self.report, task,
+                          versions.RUNNING, kept=fakes.saved())
+
 
 _CREATE = version_tasks.create
 

@@ -20,7 +20,7 @@ from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from tests.unit.conductor import fakes
 from tests.unit.conductor.versions import test_upkeep
@@ -47,7 +47,7 @@ class ReadingTest(database.DatabaseTest):
         self.create(VERSION)
 
     def create(self, version_id, saved=None):
-        now = objects_base.now()
+        now = versioned.now()
         self.write(db.create, objects.NewVersion(
             id=version_id, server_id='s', project_id=PROJECT), now)
         self.write(db.saved, version_id, 'h1', saved or fakes.saved(), now)
@@ -56,7 +56,7 @@ class ReadingTest(database.DatabaseTest):
         return self.read(db.need, version_id).state
 
     def later(self, seconds):
-        return objects_base.now() + datetime.timedelta(seconds=seconds)
+        return versioned.now() + datetime.timedelta(seconds=seconds)
 
     def test_a_host_gets_what_the_store_has_of_the_disk(self):
         disk = self.open('h1', VERSION, PROJECT)
@@ -136,7 +136,7 @@ class ReadingTest(database.DatabaseTest):
         self.write(service.forget, VERSION,
                    self.later(versions.READ_SECONDS + 1))
         self.assertEqual(set(), self.read(
-            plans.leased, 'version-read:', objects_base.now()))
+            plans.leased, 'version-read:', versioned.now()))
 
     def test_other_versions_are_deleted_all_the_same(self):
         self.create(OTHER)
@@ -148,7 +148,7 @@ class ReadingTest(database.DatabaseTest):
         worker = upkeep.Upkeep(self.conf, self.database, self.service,
                                self.nova, 'me')
         self.open('h1', VERSION, PROJECT)
-        worker._forget(VERSION, objects_base.now())
+        worker._forget(VERSION, versioned.now())
         self.assertEqual(versions.AVAILABLE, self.state())
         worker._forget(VERSION, self.later(versions.READ_SECONDS + 1))
         self.assertEqual(versions.DELETING, self.state())

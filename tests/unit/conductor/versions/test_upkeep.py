@@ -24,7 +24,7 @@ from diffcache_openstack.db.versions import policies as version_policies
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from tests.unit.conductor import fakes
 from tests.unit.db import database
@@ -53,11 +53,11 @@ class RoundTest(database.DatabaseTest):
     def policy(self, **values):
         self.write(version_policies.put, objects.VersionPolicy(
             id=str(uuid.uuid4()), project_id=PROJECT, **values),
-            objects_base.now())
+            versioned.now())
 
     def saved(self, ago, server='running', **values):
         """A version that was saved so long ago."""
-        when = objects_base.now() - ago
+        when = versioned.now() - ago
         new = objects.NewVersion(
             id=str(uuid.uuid4()), server_id=server, project_id=PROJECT,
             **values)
@@ -97,7 +97,7 @@ class TestSchedules(RoundTest):
     def test_one_that_waits_for_its_host_is_not_saved_once_more(self):
         self.policy(server_id='running', every=3600)
         self.assertEqual(['running'], self.round())
-        self.write(_saved_long_ago, objects_base.now() - 5 * HOUR)
+        self.write(_saved_long_ago, versioned.now() - 5 * HOUR)
         self.upkeep._looked.clear()
         self.assertEqual(['running'], self.round())
 
@@ -158,7 +158,7 @@ class TestStore(RoundTest):
 
     def ended(self, kind, ago, state=versions.DONE, **values):
         """A task of a kind that was created and ended so long ago."""
-        when = objects_base.now() - ago
+        when = versioned.now() - ago
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=kind,
                                    project_id=PROJECT, **values)
         self.write(version_tasks.create, task, when)
@@ -197,11 +197,11 @@ class TestStore(RoundTest):
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.PRUNE,
                                    project_id=PROJECT)
         self.write(version_tasks.create, task,
-                   objects_base.now() - 30 * HOUR)
+                   versioned.now() - 30 * HOUR)
         self.deleted(26 * HOUR)
         self.write(version_tasks.report, objects.TaskReport(
             task_id=task.id, state=versions.DONE),
-            objects_base.now() - 25 * HOUR)
+            versioned.now() - 25 * HOUR)
         self.assertEqual(1, self.queued(versions.PRUNE))
 
     def test_a_prune_that_failed_is_repeated_an_hour_later(self):
@@ -211,8 +211,8 @@ class TestStore(RoundTest):
             for task in self.tasks(versions.PRUNE):
                 self.write(version_tasks.report, objects.TaskReport(
                     task_id=task.id, state=versions.FAILED, error='no'),
-                    objects_base.now())
-            self.write(_prune_tried, objects_base.now() - ago * HOUR)
+                    versioned.now())
+            self.write(_prune_tried, versioned.now() - ago * HOUR)
             self.assertEqual(queued, self.queued(versions.PRUNE))
 
     def test_tasks_that_are_forgotten_hide_no_longer_interval(self):
@@ -224,9 +224,9 @@ class TestStore(RoundTest):
         self.assertEqual([], self.read(_tasks))
         self.assertEqual(0, self.queued(versions.PRUNE))
         self.assertEqual(0, self.queued(versions.VERIFY))
-        self.write(_unpruned_since, objects_base.now() - 31 * 24 * HOUR)
+        self.write(_unpruned_since, versioned.now() - 31 * 24 * HOUR)
         self.assertEqual(1, self.queued(versions.PRUNE))
-        self.write(_known_since, objects_base.now() - 31 * 24 * HOUR)
+        self.write(_known_since, versioned.now() - 31 * 24 * HOUR)
         self.assertEqual(1, self.queued(versions.VERIFY))
 
     def test_everything_is_verified_from_time_to_time(self):
@@ -238,7 +238,7 @@ class TestStore(RoundTest):
         [task] = self.tasks(versions.VERIFY)
         self.write(version_tasks.report, objects.TaskReport(
             task_id=task.id, state=versions.DONE,
-            result=json.dumps({'disks_damaged': []})), objects_base.now())
+            result=json.dumps({'disks_damaged': []})), versioned.now())
         self.assertEqual(0, self.queued(versions.VERIFY))
 
     def test_a_rewrite_continues_until_nothing_is_left(self):
@@ -249,7 +249,7 @@ class TestStore(RoundTest):
                 self.write(version_tasks.report, objects.TaskReport(
                     task_id=task.id, state=versions.DONE,
                     result=json.dumps({'packs_left': left})),
-                    objects_base.now())
+                    versioned.now())
             for _round in range(2):
                 self.upkeep.round()
                 self.assertEqual(queued, len(self.tasks(versions.REKEY)))
@@ -260,7 +260,7 @@ class TestStore(RoundTest):
     def test_a_rewrite_that_failed_waits_for_an_operator(self):
         self.write(version_tasks.report, objects.TaskReport(
             task_id=self.rotation().id, state=versions.FAILED, error='no'),
-            objects_base.now())
+            versioned.now())
         self.upkeep.round()
         self.assertEqual([], self.tasks(versions.REKEY))
 
@@ -268,7 +268,7 @@ class TestStore(RoundTest):
         task = objects.VersionTask(
             id=str(uuid.uuid4()), kind=versions.REKEY, project_id=PROJECT,
             name=versions.ROTATE)
-        self.write(version_tasks.create, task, objects_base.now())
+        self.write(version_tasks.create, task, versioned.now())
         return task
 
     def test_old_tasks_are_forgotten(self):
@@ -286,7 +286,7 @@ class TestStore(RoundTest):
         [task] = self.tasks(versions.SAVE)
         self.upkeep.tidy()
         self.assertEqual(1, len(self.tasks(versions.SAVE)))
-        self.write(_created, objects_base.now() - 8 * 24 * HOUR)
+        self.write(_created, versioned.now() - 8 * 24 * HOUR)
         self.upkeep.tidy()
         self.assertEqual([], self.tasks(versions.SAVE))
         self.assertEqual(versions.ERROR,
@@ -296,14 +296,14 @@ class TestStore(RoundTest):
         new = objects.NewVersion(id=str(uuid.uuid4()), server_id='running',
                                  project_id=PROJECT)
         for ago, left in ((1 * HOUR, 1), (8 * 24 * HOUR, 0)):
-            when = objects_base.now() - ago
+            when = versioned.now() - ago
             self.write(db.create, new, when)
             self.write(db.failed, new.id, db.Failure('no', 'no_space'), when)
             self.upkeep.tidy()
             self.assertEqual(left, len(self.read(db.servers_of, PROJECT)))
 
     def test_leases_that_ended_are_forgotten(self):
-        now = objects_base.now()
+        now = versioned.now()
         for name, until in (('old', now - HOUR), ('new', now + HOUR)):
             self.write(plans.take_lease, name, 'h1', now, until)
         self.upkeep.tidy()
@@ -317,12 +317,12 @@ class TestDeletions(RoundTest):
         [task] = self.tasks(versions.FORGET)
         self.write(version_tasks.report, objects.TaskReport(
             task_id=task.id, state=state, error='no', error_code='internal'),
-            objects_base.now())
+            versioned.now())
 
     def setUp(self):
         super().setUp()
         self.version = self.saved(1 * HOUR)
-        self.write(service.forget, self.version, objects_base.now())
+        self.write(service.forget, self.version, versioned.now())
 
     def row(self):
         return self.read(db.need, self.version)
@@ -333,7 +333,7 @@ class TestDeletions(RoundTest):
                          (self.row().state, self.row().error))
         self.upkeep.round()
         self.assertEqual([], self.tasks(versions.FORGET))
-        self.write(_updated, objects_base.now() - 1.1 * HOUR)
+        self.write(_updated, versioned.now() - 1.1 * HOUR)
         for _round in range(2):
             self.upkeep.round()
             self.assertEqual(1, len(self.tasks(versions.FORGET)))
@@ -343,12 +343,12 @@ class TestDeletions(RoundTest):
     def test_one_that_failed_is_repeated_on_request(self):
         self.forget(versions.FAILED)
         for _request in range(2):
-            self.write(service.forget, self.version, objects_base.now())
+            self.write(service.forget, self.version, versioned.now())
             self.assertEqual(1, len(self.tasks(versions.FORGET)))
 
     def test_one_that_is_cancelled_leaves_the_version(self):
         [task] = self.tasks(versions.FORGET)
-        self.write(version_tasks.cancel, task.id, objects_base.now())
+        self.write(version_tasks.cancel, task.id, versioned.now())
         self.assertEqual((versions.AVAILABLE, None),
                          (self.row().state, self.row().error))
 

@@ -180,13 +180,13 @@ class DetailTest(needs.PageTest):
         self.assertContains(response, 'Any time')
 
     def test_objects_have_the_reasons_of_the_plan(self):
-        held = [{'id': letter * 64, 'kind': 'templates', 'bytes': 10 ** 9,
-                 'templates': ['image<1>']} for letter in 'ab']
+        held = [{'id': letter * 64, 'kind': 'images', 'bytes': 10 ** 9,
+                 'images': ['image<1>']} for letter in 'ab']
         self.answer('/hosts/c1/objects', needs.listing('objects', *held))
         self.answer('/plans', needs.listing('plans', {
             'id': 'p1', 'state': 'current', 'site': 'edge'}))
         self.answer('/plans/p1/explanation', {'explanation': [
-            {'host': 'c1', 'kind': 'templates', 'id': 'a' * 64,
+            {'host': 'c1', 'kind': 'images', 'id': 'a' * 64,
              'why': 'saves 90 s a day', 'bytes': 1, 'saves_s': 90.0,
              'requests': 3.0, 'eviction': 1, 'pinned': False}]})
         response = self.client.get(f'{DETAIL}?tab=host__objects')
@@ -202,7 +202,7 @@ class DetailTest(needs.PageTest):
     def test_objects_are_paged_by_the_service(self):
         self.answer('/hosts/c1/objects', needs.listing('objects', *(
             {'id': f'{number:064}', 'kind': 'recipes', 'bytes': 1,
-             'templates': []} for number in range(21))))
+             'images': []} for number in range(21))))
         self.answer('/plans', {'plans': []})
         response = self.client.get(f'{DETAIL}?tab=host__objects')
         self.assertContains(
@@ -212,7 +212,7 @@ class DetailTest(needs.PageTest):
     def test_objects_without_an_explanation(self):
         self.answer('/hosts/c1/objects', needs.listing('objects', {
             'id': 'a' * 64, 'kind': 'patches', 'bytes': 1,
-            'templates': []}))
+            'images': []}))
         self.refuse('/plans', 503, 'The conductor is down.')
         response = self.client.get(f'{DETAIL}?tab=host__objects')
         self.assertContains(response, 'a' * 12)
@@ -222,8 +222,8 @@ class DetailTest(needs.PageTest):
 
     def test_an_image_and_its_manifest_are_rows_of_their_own(self):
         self.answer('/hosts/c1/objects', needs.listing('objects', *(
-            {'id': 'a' * 64, 'kind': kind, 'bytes': size, 'templates': []}
-            for kind, size in (('manifests', 7000), ('templates', 10 ** 9)))))
+            {'id': 'a' * 64, 'kind': kind, 'bytes': size, 'images': []}
+            for kind, size in (('manifests', 7000), ('images', 10 ** 9)))))
         self.answer('/plans', needs.listing('plans'))
         response = self.client.get(f'{DETAIL}?tab=host__objects')
         for text in ('7.0 kB', '1.0 GB', 'It comes with an image.',
@@ -233,11 +233,11 @@ class DetailTest(needs.PageTest):
     def test_objects_are_called_what_their_images_are(self):
         self.answer('/hosts/c1/objects', needs.listing(
             'objects',
-            {'id': 'a' * 64, 'kind': 'patches', 'bytes': 1, 'templates': []},
-            {'id': 'b' * 64, 'kind': 'templates', 'bytes': 1,
-             'templates': ['i1', 'i2']}))
-        self.answer('/templates', needs.listing(
-            'templates',
+            {'id': 'a' * 64, 'kind': 'patches', 'bytes': 1, 'images': []},
+            {'id': 'b' * 64, 'kind': 'images', 'bytes': 1,
+             'images': ['i1', 'i2']}))
+        self.answer('/images', needs.listing(
+            'images',
             {'id': 'i1', 'name': 'web', 'content_id': 'b' * 64},
             {'id': 'i3', 'name': 'base', 'content_id': 'c' * 64}))
         self.answer('/patches', needs.listing('patches', {

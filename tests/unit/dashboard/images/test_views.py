@@ -20,7 +20,7 @@ from django import urls
 INDEX = urls.reverse('horizon:admin:image_cache_images:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_images:detail', args=['i1'])
 CONTENT = 'c' * 64
-LOOKUPS = '/templates/i1/lookups'
+LOOKUPS = '/images/i1/lookups'
 MEMBER = '11111111-1111-4111-8111-1111111111%02d'
 IMAGE = {
     'id': 'i1', 'name': 'Debian <12>', 'content_id': CONTENT,
@@ -48,7 +48,7 @@ def patch(digit, **values):
 class IndexTest(needs.PageTest):
 
     def test_images(self):
-        self.answer('/templates', needs.listing('templates', IMAGE, {
+        self.answer('/images', needs.listing('images', IMAGE, {
             **IMAGE, 'id': 'i2', 'name': '', 'compressed_size': None}))
         response = self.client.get(INDEX)
         self.assertContains(response, f'href="{DETAIL}"')
@@ -57,7 +57,7 @@ class IndexTest(needs.PageTest):
             self.assertContains(response, text)
 
     def test_a_refused_call_is_a_message(self):
-        self.refuse('/templates', 403, 'Not you.')
+        self.refuse('/images', 403, 'Not you.')
         self.assertEqual(['Could not list images: Not you.'],
                          self.messages(self.client.get(INDEX)))
 
@@ -66,7 +66,7 @@ class DetailTest(needs.PageTest):
 
     def setUp(self):
         super().setUp()
-        self.answer('/templates/i1', {'template': IMAGE})
+        self.answer('/images/i1', {'image': IMAGE})
 
     def test_overview(self):
         response = self.client.get(DETAIL)
@@ -74,19 +74,19 @@ class DetailTest(needs.PageTest):
             self.assertContains(response, text)
 
     def test_where_it_is(self):
-        self.answer('/templates/i1/locations', {'locations': [
+        self.answer('/images/i1/locations', {'locations': [
             {'host': 'c1', 'site': 'edge', 'bytes': 2 * 10 ** 9}]})
         response = self.client.get(f'{DETAIL}?tab=image__hosts')
         self.assertContains(response, '/admin/image_cache_hosts/c1/')
         self.assertContains(response, 'No current plan places it here.')
 
     def test_why_it_is_there(self):
-        self.answer('/templates/i1/locations', {'locations': [
+        self.answer('/images/i1/locations', {'locations': [
             {'host': 'c1', 'site': 'edge', 'bytes': 1, 'held': True,
              'borrowed': True}]})
         self.answer('/plans', needs.listing('plans', {'id': 'p1'}))
         self.answer('/plans/p1/explanation', {'explanation': [
-            {'host': 'c1', 'kind': 'templates', 'id': CONTENT,
+            {'host': 'c1', 'kind': 'images', 'id': CONTENT,
              'why': 'delivered whole'}]})
         response = self.client.get(f'{DETAIL}?tab=image__hosts')
         self.assertContains(response, 'delivered whole')
@@ -98,7 +98,7 @@ class DetailTest(needs.PageTest):
             'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
             'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]),
             lookup('c2')))
-        self.answer('/templates', needs.listing('templates', IMAGE))
+        self.answer('/images', needs.listing('images', IMAGE))
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         for text in ('Built from a base and a patch', '1.5 s', '7.0 MB',
                      'base Debian &lt;12&gt;',
@@ -138,13 +138,13 @@ class DetailTest(needs.PageTest):
                          self.messages(response))
 
     def test_the_family_with_its_smallest_patches(self):
-        def templates(query):
-            return {'templates': [] if 'marker' in query or query.get(
+        def images(query):
+            return {'images': [] if 'marker' in query or query.get(
                 'family') != 'i1' else [
                     {**IMAGE, 'id': 'i2', 'name': 'web', 'family': 'i1',
                      'content_id': 'b' * 64}]}
 
-        self.answer('/templates', templates)
+        self.answer('/images', images)
         self.answer('/patches', needs.listing('patches', patch(
             '0', base=CONTENT, target='b' * 64)))
         response = self.client.get(f'{DETAIL}?tab=image__family')
@@ -155,7 +155,7 @@ class DetailTest(needs.PageTest):
 
     def family_calls(self, members):
         """Return the calls of the tab for a family of so many images."""
-        self.answer('/templates', needs.listing('templates', *(
+        self.answer('/images', needs.listing('images', *(
             {**IMAGE, 'id': MEMBER % number, 'family': 'i1',
              'content_id': f'{number:064}'} for number in range(members))))
         del self.wire.sent[:]
@@ -180,9 +180,9 @@ class DetailTest(needs.PageTest):
         self.assertLess(len(urllib.parse.urlencode(query, doseq=True)), 2000)
 
     def test_the_image_is_in_the_graph_of_a_large_family(self):
-        self.answer('/templates/i1', {'template': {
+        self.answer('/images/i1', {'image': {
             **IMAGE, 'name': 'zz', 'family': 'i0'}})
-        self.answer('/templates/i0', {'template': {
+        self.answer('/images/i0', {'image': {
             **IMAGE, 'id': 'i0', 'content_id': 'd' * 64}})
         self.answer('/patches', lambda query: {'patches': []})
         self.family_calls(50)
@@ -193,7 +193,7 @@ class DetailTest(needs.PageTest):
         self.assertIn('i1', {node.image.id for node in nodes})
 
     def test_a_family_that_cannot_be_listed(self):
-        self.refuse('/templates', 500, 'Broken.')
+        self.refuse('/images', 500, 'Broken.')
         response = self.client.get(f'{DETAIL}?tab=image__family')
         self.assertEqual(['Could not list the family: Broken.'],
                          self.messages(response))
@@ -214,5 +214,5 @@ class DetailTest(needs.PageTest):
                       self.wire.sent)
 
     def test_an_image_that_does_not_exist(self):
-        self.refuse('/templates/i1', 404, 'No image.')
+        self.refuse('/images/i1', 404, 'No image.')
         self.assertRedirectsNoFollow(self.client.get(DETAIL), INDEX)

@@ -35,10 +35,10 @@ PLAN = {
 
 def item(number, **values):
     """Return an object that a plan places."""
-    return {'host': 'c1', 'kind': 'templates', 'id': f'{number:064}',
+    return {'host': 'c1', 'kind': 'images', 'id': f'{number:064}',
             'bytes': 10 ** 9, 'priority': number, 'saved_seconds': 9.5,
             'held': True, 'base': None, 'target': None,
-            'templates': [f'image{number}'], **values}
+            'images': [f'image{number}'], **values}
 
 
 class IndexTest(needs.PageTest):
@@ -190,7 +190,7 @@ class DetailTest(needs.PageTest):
     def test_objects_with_reasons(self):
         self.show(item(1), item(2, held=False, host='c2'))
         self.answer(f'/plans/{ID}/explanation', {'explanation': [
-            {'host': 'c2', 'kind': 'templates', 'id': f'{2:064}',
+            {'host': 'c2', 'kind': 'images', 'id': f'{2:064}',
              'why': 'read by many', 'bytes': 1, 'saves_s': 9.5,
              'requests': 3.0, 'eviction': 1, 'pinned': False}]})
         response = self.client.get(f'{DETAIL}?tab=plan__items')
@@ -205,7 +205,7 @@ class DetailTest(needs.PageTest):
         response = self.client.get(address)
         self.assertContains(response, 'image19')
         self.assertNotContains(response, 'image20')
-        marker = f'item_marker=c1.templates.{19:064}'
+        marker = f'item_marker=c1.images.{19:064}'
         self.assertContains(response, f'?tab=plan__items&amp;{marker}')
         response = self.client.get(f'{address}&{marker}')
         self.assertContains(response, 'image20')
@@ -213,10 +213,10 @@ class DetailTest(needs.PageTest):
 
     def test_reasons_name_images(self):
         self.show(item(1))
-        self.answer('/templates', needs.listing('templates', {
+        self.answer('/images', needs.listing('images', {
             'id': 'image1', 'name': 'web', 'content_id': 'ab' * 32}))
         self.answer(f'/plans/{ID}/explanation', {'explanation': [
-            {'host': 'c1', 'kind': 'templates', 'id': f'{1:064}',
+            {'host': 'c1', 'kind': 'images', 'id': f'{1:064}',
              'why': 'builds abababababab from 123456789012', 'bytes': 1,
              'saves_s': 9.5, 'requests': 3.0, 'eviction': 1,
              'pinned': False}]})
@@ -242,9 +242,9 @@ class DetailTest(needs.PageTest):
     def holding(number, host='c1'):
         """Return an object that a host holds."""
         object_id = f'{number:064}'
-        return {'id': f'{host}.templates.{object_id}', 'host': host,
-                'site': 'edge', 'kind': 'templates', 'object_id': object_id,
-                'bytes': 1, 'templates': [f'other{number}']}
+        return {'id': f'{host}.images.{object_id}', 'host': host,
+                'site': 'edge', 'kind': 'images', 'object_id': object_id,
+                'bytes': 1, 'images': [f'other{number}']}
 
     def test_what_hosts_hold_besides(self):
         self.hold(self.holding(2))
@@ -261,7 +261,7 @@ class DetailTest(needs.PageTest):
             response, others = self.others(marker)
             self.assertEqual(count, len(others.data))
             found += [(row['host'], row['id']) for row in others.data]
-            marker = f'&other_marker={found[-1][0]}.templates.{found[-1][1]}'
+            marker = f'&other_marker={found[-1][0]}.images.{found[-1][1]}'
             self.assertEqual(count == 20, marker.replace(
                 '&', '&amp;') in response.content.decode())
         self.assertEqual(45, len(set(found)))

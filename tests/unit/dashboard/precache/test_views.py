@@ -37,8 +37,8 @@ class IndexTest(needs.PageTest):
     def setUp(self):
         super().setUp()
         self.answer('/precache-jobs', needs.listing('precache_jobs', JOB))
-        self.answer('/templates', needs.listing(
-            'templates', {'id': 'i1', 'name': 'web', 'content_id': 'c' * 64}))
+        self.answer('/images', needs.listing(
+            'images', {'id': 'i1', 'name': 'web', 'content_id': 'c' * 64}))
 
     def test_jobs_and_their_progress(self):
         response = self.client.get(INDEX)
@@ -115,8 +115,8 @@ class CreateTest(needs.PageTest):
 
     def setUp(self):
         super().setUp()
-        self.answer('/templates', needs.listing(
-            'templates', {'id': 'i1', 'name': 'web', 'content_id': 'c' * 64}))
+        self.answer('/images', needs.listing(
+            'images', {'id': 'i1', 'name': 'web', 'content_id': 'c' * 64}))
         self.answer('/hosts', needs.listing(
             'hosts', {'name': 'c1', 'site': 'edge', 'role': 'compute'},
             {'name': 'hub', 'site': 'centre', 'role': 'repository'}))
@@ -182,7 +182,7 @@ class DetailTest(needs.PageTest):
             self.assertContains(response, text)
 
     def test_progress_by_host(self):
-        target = {'id': 'c1/i1', 'host': 'c1', 'template_id': 'i1',
+        target = {'id': 'c1/i1', 'host': 'c1', 'image_id': 'i1',
                   'state': 'fetching', 'way': None, 'bytes_total': 10 ** 9,
                   'bytes_done': 25 * 10 ** 7, 'message': 'link is slow',
                   'updated_at': '2026-11-23T18:00:00Z', 'attempts': 1,

@@ -96,7 +96,7 @@ class ProfilesTest(needs.PageTest):
 
     def setUp(self):
         super().setUp()
-        self.answer('/templates/i1', {'template': IMAGE})
+        self.answer('/images/i1', {'image': IMAGE})
         self.answer('/profiles', needs.listing(
             'profiles', {**PROFILE, 'id': 'p0', 'label': '', 'instances': 2,
                          'project_id': 'shop'}, PROFILE))
@@ -127,7 +127,7 @@ class ProfilesTest(needs.PageTest):
 
     def test_the_image_that_a_profile_was_carried_from(self):
         carried = {**PROFILE, 'instances': 0, 'carried_from': 'i0'}
-        self.answer('/templates', needs.listing('templates', {
+        self.answer('/images', needs.listing('images', {
             **IMAGE, 'id': 'i0', 'name': 'web <1>'}))
         self.answer('/profiles', needs.listing('profiles', carried))
         self.answer('/profiles/p1', {'profile': {

@@ -33,12 +33,12 @@ class ImageTest(needs.PageTest):
 
     def setUp(self):
         super().setUp()
-        self.answer('/templates/i1', {'template': IMAGE})
-        self.answer('/templates/i1/locations', {'locations': [
+        self.answer('/images/i1', {'image': IMAGE})
+        self.answer('/images/i1/locations', {'locations': [
             {'host': 'c1', 'site': 'edge', 'bytes': 2 * 10 ** 9,
              'held': True}]})
         self.answer('/plans', needs.listing('plans'))
-        self.answer('/templates/i1/lookups', needs.listing('lookups', {
+        self.answer('/images/i1/lookups', needs.listing('lookups', {
             'host': 'c1', 'site': 'edge', 'lazy_boot': None, 'ways': [{
                 'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
                 'lan_bytes': 7 * 10 ** 6, 'detail': 'base'}]}))
@@ -63,15 +63,15 @@ class ImageTest(needs.PageTest):
     def test_a_reader_sees_the_image_and_its_profile_alone(self):
         self.with_rules()
         self.act_as('reader')
-        self.answer('/templates/i1', {'template': {
+        self.answer('/images/i1', {'image': {
             **IMAGE, 'host_count': None}})
         response = self.client.get(ADDRESS)
         for text in '1.0 GB', 'image-cache-heat-map':
             self.assertContains(response, text)
         for text in 'Time to Start', 'Hosts', 'c1':
             self.assertNotContains(response, f'>{text}<')
-        self.assertEqual({'/templates/i1', '/profiles', '/profiles/p1'},
-                         self.paths() - {'/templates'})
+        self.assertEqual({'/images/i1', '/profiles', '/profiles/p1'},
+                         self.paths() - {'/images'})
 
     def test_the_image_that_the_profile_was_carried_from(self):
         self.answer('/profiles/p1', {'profile': {
@@ -83,13 +83,13 @@ class ImageTest(needs.PageTest):
                             f'<a href="{address}">i0</a>')
 
     def test_an_image_that_the_cache_does_not_know(self):
-        self.refuse('/templates/i1', 404, 'No image.')
+        self.refuse('/images/i1', 404, 'No image.')
         response = self.client.get(ADDRESS)
         self.assertContains(response, 'does not know this image')
         self.assertEqual([], self.messages(response))
 
     def test_a_refused_call_is_a_message_in_the_part(self):
-        self.refuse('/templates/i1', 500, 'Broken.')
+        self.refuse('/images/i1', 500, 'Broken.')
         self.assertContains(self.client.get(ADDRESS),
                             'Could not show the image: Broken.')
 
@@ -98,10 +98,10 @@ class ImageTest(needs.PageTest):
 
     def test_the_page_that_django_makes_has_a_tab(self):
         image = self.images.first()
-        self.answer(f'/templates/{image.id}', {'template': {
+        self.answer(f'/images/{image.id}', {'image': {
             **IMAGE, 'id': image.id}})
-        self.answer(f'/templates/{image.id}/locations', {'locations': []})
-        self.answer(f'/templates/{image.id}/lookups',
+        self.answer(f'/images/{image.id}/locations', {'locations': []})
+        self.answer(f'/images/{image.id}/lookups',
                     needs.listing('lookups'))
         with unittest.mock.patch.object(api.glance, 'image_get',
                                         return_value=image):

@@ -36,7 +36,7 @@ REPORT = {
              'created_at': '2026-11-23T18:00:00Z', 'objects': 4,
              'held_objects': 2, 'bytes': 8 * 10 ** 9,
              'held_bytes': 4 * 10 ** 9},
-    'held': {'templates': {'objects': 5, 'bytes': 6 * 10 ** 9}},
+    'held': {'images': {'objects': 5, 'bytes': 6 * 10 ** 9}},
     'requests': [WAY], 'wan_bytes': 10 ** 9, 'whole_bytes': 4 * 10 ** 9,
     'repository_mbps': {'assumed': 20.0, 'measured': None}}
 HUB = {'name': 'hub', 'site': 'centre', 'role': 'repository', 'alive': False,

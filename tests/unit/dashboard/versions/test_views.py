@@ -27,12 +27,14 @@ class SaveTest(base.VersionsTest):
         self.answer('/versions', {'version': base.VERSION}, 202, 'POST')
         response = self.client.post(base.SAVE, {
             'name': 'before', 'description': 'of May', 'alpha': 'auto',
-            'rate': '50MB', 'is_protected': 'on'})
+            'rate': '50MB', 'is_protected': 'on',
+            'exclude_volumes': f'{base.ID} {base.PARENT}'})
         self.assertRedirectsNoFollow(response, base.TAB)
         self.assertEqual([{'version': {
             'server_id': base.SERVER, 'name': 'before',
             'description': 'of May',
-            'alpha': 'auto', 'rate': 50 * 10 ** 6, 'protected': True}}],
+            'alpha': 'auto', 'rate': 50 * 10 ** 6, 'protected': True,
+            'exclude_volumes': [base.ID, base.PARENT]}}],
             self.wire.bodies)
 
     def test_defaults(self):
@@ -198,9 +200,11 @@ class ExportTest(base.VersionsTest):
         self.answer(f'/versions/{base.ID}/export', {'version_task': base.WORK},
                     202,
                     'POST')
-        response = self.client.post(base.EXPORT, {'name': 'gold'})
+        response = self.client.post(base.EXPORT, {
+            'name': 'gold', 'device': 'vdb'})
         self.assertRedirectsNoFollow(response, base.TAB)
-        self.assertEqual([{'export': {'name': 'gold'}}], self.wire.bodies)
+        self.assertEqual([{'export': {'name': 'gold', 'device': 'vdb'}}],
+                         self.wire.bodies)
 
     def test_a_refused_call_is_a_message(self):
         self.refuse(f'/versions/{base.ID}/export', 409, 'Busy.', 'POST')

@@ -59,7 +59,7 @@ class BootSetsTest(database.DatabaseTest):
 class TestImages(BootSetsTest):
 
     def add_image(self, number, **values):
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             number, size=20 * profiles.CHUNK + 5, **values),
             database.at(0), lambda *_: False)
 
@@ -145,7 +145,7 @@ class TestReads(BootSetsTest):
 
     def setUp(self):
         super().setUp()
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, size=self.SIZE), database.at(0), lambda *_: False)
         self.write(profile_table.report,
                    profile_table.Subject('t1', '', 'a'), 'h1', (1, 1),

@@ -54,7 +54,7 @@ class CarriedTest(database.DatabaseTest):
 
     def add(self, number, **values):
         """Register an image, at the repository."""
-        self.write(catalogue.put_template, database.template(number, **{
+        self.write(catalogue.put_image, database.image(number, **{
             'size': 100 * profiles.CHUNK, 'visibility': 'public', **values}),
             database.at(0))
         held = self.read(held_rows.get_host, 'hub').holdings
@@ -257,20 +257,20 @@ class TestCarried(CarriedTest):
     def test_images_deleted_meanwhile(self):
         self.report(OLD, ROWS)
         profile = self.read(table.find, OLD).id
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             2, status='deleted', visibility='public'), database.at(2))
         self.assertIsNone(self.work())
         self.assertFalse(self.store(profile=profile))
-        self.write(catalogue.remove_template, 't2')
+        self.write(catalogue.remove_image, 't2')
         self.assertFalse(self.store(profile=profile))
         self.assertEqual([], self.listed())
 
     def test_it_goes_with_its_image_and_outlives_the_other(self):
         self.report(OLD, ROWS)
         self.store()
-        self.write(catalogue.remove_template, 't1')
+        self.write(catalogue.remove_image, 't1')
         self.assertEqual(CARRIED, self.rows())
-        self.write(catalogue.remove_template, 't2')
+        self.write(catalogue.remove_image, 't2')
         self.assertEqual([], self.listed())
 
     def test_the_read_profile_was_deleted_meanwhile(self):
@@ -332,7 +332,7 @@ class TestProjects(CarriedTest):
 
     def test_an_image_that_is_not_public_any_more(self):
         self.report(OLD, ROWS)
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, size=100 * profiles.CHUNK, visibility='private', owner='p1'),
             database.at(2))
         self.assertIsNone(self.work())

@@ -28,7 +28,7 @@ class TestProfiles(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         for number, visibility in ((1, 'public'), (2, 'private')):
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 number, size=100 * profiles.CHUNK, visibility=visibility),
                 database.at(0), lambda *_: False)
 
@@ -47,7 +47,7 @@ class TestProfiles(database.DatabaseTest):
         return self.read(read)
 
     def test_a_profile_whose_chunks_are_not_read_ages(self):
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, size=20_000 * profiles.CHUNK), database.at(0),
             lambda *_: False)
         junk = [[chunk, 16, 0] for chunk in range(1000, 9000)]
@@ -138,7 +138,7 @@ class TestProfiles(database.DatabaseTest):
         self.assertRaises(exceptions.NotFound, self.write, table.delete,
                           found)
         self.report(SMALL, 'h1', (1, 1), [[0, 1, 10]])
-        self.write(catalogue.remove_template, 't1')
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.remove_image, 't1')
+        self.write(catalogue.put_image, database.image(1),
                    database.at(3), lambda *_: False)
         self.assertIsNone(self.rows(SMALL))

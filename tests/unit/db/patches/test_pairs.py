@@ -26,7 +26,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 from tests.unit.db import database
 
-HUB = patch_pairs.Worker('hub', 'patch 1', nearest=2, creations=1)
+HUB = patch_pairs.Worker('hub', 'patch 1', creations=1)
 OTHER = dataclasses.replace(HUB, host='other')
 HOUR = 3600
 
@@ -35,6 +35,7 @@ class PairsTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.patch(patch_pairs, 'NEAREST', 2)
         self.add_hosts()
 
     def add_hosts(self):
@@ -45,7 +46,7 @@ class PairsTest(database.DatabaseTest):
     def add(self, *numbers, **about):
         """Images that are alike, on both repositories."""
         for number in numbers:
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 number, data_size=1000, **about), database.at(number))
         for host in ('hub', 'other'):
             held = self.read(held_rows.get_host, host).holdings
@@ -90,7 +91,7 @@ def numbers(pairs):
 class TestWork(PairsTest):
 
     def test_from_sketch_to_patch(self):
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
         self.write(held_rows.put_holdings, 'hub', [database.holding(1)],
                    database.at(0))
@@ -181,9 +182,9 @@ class TestWork(PairsTest):
         self.assertEqual([(1, 2)], self.created())
 
     def test_patches_that_exist_are_not_made(self):
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
-        self.write(catalogue.put_template, database.template(2),
+        self.write(catalogue.put_image, database.image(2),
                    database.at(0))
         self.make(1, 2)
         self.add(1, 2)
@@ -207,7 +208,7 @@ class TestWork(PairsTest):
         self.estimate(p12=600, p13=10)
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
         self.write(history.put_requests, [
-            database.request(number, template_id='t2')
+            database.request(number, image_id='t2')
             for number in range(9)])
         self.assertEqual(1, self.write(patch_pairs.refresh_demand,
                                        database.at(-1)))
@@ -224,7 +225,8 @@ class TestWork(PairsTest):
             found += pairs
             self.make(*pairs[0])
         self.assertEqual([(4, 1), (3, 1)], found)
-        self.assertEqual([(2, 1)], self.created(nearest=3))
+        self.patch(patch_pairs, 'NEAREST', 3)
+        self.assertEqual([(2, 1)], self.created())
 
 
 class TestAssignment(PairsTest):
@@ -373,7 +375,7 @@ class TestChanges(PairsTest):
         self.compared()
         self.estimate(p12=1, p21=2)
         self.created()
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, data_size=1000, status=objects.DELETED), database.at(0))
         self.assertEqual({(2, 3), (3, 2)}, self.pairs())
         self.report((1, 2), verdict=patch_work.FAILED, reason='gone')
@@ -383,7 +385,7 @@ class TestChanges(PairsTest):
         self.add(1, 2)
         self.compared()
         self.estimate(p12=1)
-        self.write(catalogue.remove_template, 't1')
+        self.write(catalogue.remove_image, 't1')
         self.assertTrue(self.work(creations=0).pending)
         self.assertFalse(self.work(creations=0).pending)
 
@@ -392,7 +394,7 @@ class TestChanges(PairsTest):
         self.compared()
         self.make(1, 2)
         for status in (objects.DEACTIVATED, objects.ACTIVE):
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 1, data_size=1000, status=status), database.at(0))
         again = objects.ImageSketch(content_id=database.content(1),
                                     data_size=1000, signature='0a' * 432)
@@ -401,7 +403,7 @@ class TestChanges(PairsTest):
 
     def test_a_family_that_is_learnt_later_is_looked_at(self):
         for number in (1, 2):
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 number, data_size=1000), database.at(0))
         self.write(held_rows.put_holdings, 'hub',
                    [database.holding(1), database.holding(2)],
@@ -411,7 +413,7 @@ class TestChanges(PairsTest):
                                 signature='') for number in (1, 2)
         ], database.at(0))
         self.assertEqual([], self.compared())
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             2, data_size=1000, family='t1'), database.at(0))
         self.assertEqual({(1, 2), (2, 1)}, set(self.compared()))
 

@@ -57,14 +57,14 @@ class SketchTest(database.DatabaseTest):
 
     def add(self, number, values, **about):
         """An image with a signature of some values."""
-        self.write(catalogue.put_template,
-                   database.template(number, created_at=database.at(number),
-                                     **about), database.at(0))
+        self.write(catalogue.put_image,
+                   database.image(number, created_at=database.at(number),
+                                  **about), database.at(0))
         self.put(number, None if values is None else signature(values))
 
     def forget(self):
         """Empty the index: a property is tried several times in one test."""
-        for table in (models.SketchKey, models.Sketch, models.Template):
+        for table in (models.SketchKey, models.Sketch, models.Image):
             self.write(lambda session, table=table: session.execute(
                 sa.delete(table)))
 
@@ -189,7 +189,7 @@ class TestRelations(SketchTest):
     def test_withdrawn_relatives_are_none(self):
         self.add(1, [])
         self.add(2, [], family='t1')
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, status=objects.DEACTIVATED), database.at(0))
         self.assertEqual({}, self.similar(2))
 
@@ -212,7 +212,7 @@ class TestStates(SketchTest):
 
     def test_only_the_holder_of_an_image_is_asked_for_its_sketch(self):
         for number in (1, 2):
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        database.at(0))
         self.hold(2)
         self.assertEqual([2], self.unsketched())
@@ -229,21 +229,21 @@ class TestStates(SketchTest):
         values = chosen(random.Random(5))
         self.add(1, values)
         self.add(2, values)
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, status=objects.DEACTIVATED), database.at(0))
         self.assertEqual({}, self.similar(2))
-        self.write(catalogue.put_template, database.template(1),
+        self.write(catalogue.put_image, database.image(1),
                    database.at(0))
         self.hold(1)
         self.assertEqual([1], self.unsketched())
 
     def test_content_stays_as_long_as_an_active_image_has_it(self):
         self.add(1, [])
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             2, content_id=database.content(1)), database.at(0))
-        self.write(catalogue.remove_template, 't1')
+        self.write(catalogue.remove_image, 't1')
         self.assertIsNotNone(self.read(sketches.find, database.content(1)))
-        self.write(catalogue.remove_template, 't2')
+        self.write(catalogue.remove_image, 't2')
         self.assertIsNone(self.read(sketches.find, database.content(1)))
 
     def test_unknown_contents_are_ignored(self):

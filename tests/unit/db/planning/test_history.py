@@ -22,12 +22,12 @@ class TestHistory(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
-        self.add_templates()
+        self.add_images()
 
-    def add_templates(self):
+    def add_images(self):
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
         for number in (1, 2):
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        database.at(0))
 
     def put(self, *requests):
@@ -52,7 +52,7 @@ class TestHistory(database.DatabaseTest):
         self.assertEqual(3, len(self.demand()))
 
     def test_demand_is_by_content_and_host(self):
-        self.put(database.request(1), database.request(2, template_id='t2'))
+        self.put(database.request(1), database.request(2, image_id='t2'))
         self.assertEqual(
             [('h1', database.content(1), database.at(1)),
              ('h1', database.content(2), database.at(2))],
@@ -63,8 +63,8 @@ class TestHistory(database.DatabaseTest):
         self.assertEqual([database.at(3), database.at(4)],
                          sorted(d.started_at for d in self.demand(3)))
 
-    def test_unknown_template_is_no_demand(self):
-        self.put(database.request(1, template_id='t9'))
+    def test_unknown_image_is_no_demand(self):
+        self.put(database.request(1, image_id='t9'))
         self.assertEqual([], self.demand())
         self.assertEqual(1, len(self.read(history.list_requests, 10)))
 
@@ -86,9 +86,9 @@ class TestHistory(database.DatabaseTest):
             201, started_at=database.at(0), seconds=9.0))
         self.assertEqual(2, len(self.demand()))
 
-    def test_demand_outlives_the_template(self):
+    def test_demand_outlives_the_image(self):
         self.put(database.request(1))
-        self.write(catalogue.remove_template, 't1')
+        self.write(catalogue.remove_image, 't1')
         self.assertEqual(1, len(self.demand()))
 
     def test_failed_request_is_demand(self):
@@ -141,6 +141,6 @@ class TestLookUps(database.DatabaseTest):
             plans = self.plans(function, database.request(number))
             self.assertTrue(plans)
             for plan in plans:
-                self.assertIn('ix_requests_host_template_id', plan)
-                self.assertIn('host=? AND template_id=? AND started_at>?',
+                self.assertIn('ix_requests_host_image_id', plan)
+                self.assertIn('host=? AND image_id=? AND started_at>?',
                               plan)

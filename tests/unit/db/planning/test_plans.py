@@ -39,7 +39,7 @@ class TestPlans(database.DatabaseTest):
 
     def test_known_as_made(self):
         items = [objects.PlanItem(
-            host='h1', kind=objects.TEMPLATES, id=database.content(n),
+            host='h1', kind=objects.IMAGES, id=database.content(n),
             bytes=5, priority=n, saved_seconds=1.5) for n in range(3)]
         plan = self.put(1, 0, items=items, hosts=['h1', 'h2'])
         self.assertEqual(plan, self.current())

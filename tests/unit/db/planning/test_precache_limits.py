@@ -33,7 +33,7 @@ class TestLimits(database.DatabaseTest):
         for name in ('h1', 'h2'):
             self.write(host_rows.put_host, database.host(name), database.at(0))
         for number in (1, 2, 3):
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        database.at(0))
         self.write(catalogue.put_patch, PATCH, database.at(0))
         self.jobs = []
@@ -58,7 +58,7 @@ class TestLimits(database.DatabaseTest):
         return self.read(precache_limits.of_plan, plan)
 
     def whole(self, number):
-        return item(objects.TEMPLATES, database.content(number))
+        return item(objects.IMAGES, database.content(number))
 
     def test_what_no_job_wants_has_none(self):
         self.job(1, rate=10)
@@ -67,7 +67,7 @@ class TestLimits(database.DatabaseTest):
     def test_the_image_that_a_job_wants(self):
         job_id = self.job(1, rate=10, window='22:00-06:00')
         self.assertEqual(
-            {(objects.TEMPLATES, database.content(1)):
+            {(objects.IMAGES, database.content(1)):
              (job_id, 10, ['22:00-06:00'])}, self.limits(self.whole(1)))
 
     def test_what_the_image_is_built_of(self):
@@ -75,7 +75,7 @@ class TestLimits(database.DatabaseTest):
         found = self.limits(self.whole(1), item(objects.PATCHES, PATCH.id,
                                                 'h2'))
         self.assertEqual(
-            {(objects.TEMPLATES, database.content(1)): (job_id, 10, []),
+            {(objects.IMAGES, database.content(1)): (job_id, 10, []),
              (objects.PATCHES, PATCH.id): (job_id, 10, [])}, found)
 
     def test_the_most_generous_job_counts(self):

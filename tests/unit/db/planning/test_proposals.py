@@ -37,7 +37,7 @@ class ProposalTest(database.DatabaseTest):
             site=database.SITE, generation=0, solver='auto', cost_s=2.0,
             lower_bound_s=1.0, proved_optimal=False, solver_seconds=0.1,
             created_at=database.at(1), hosts=['h1'],
-            items=[objects.PlanItem(host='h1', kind=objects.TEMPLATES,
+            items=[objects.PlanItem(host='h1', kind=objects.IMAGES,
                                     id=database.content(1), bytes=5,
                                     priority=0)])
 

@@ -19,7 +19,7 @@ from tests.unit.db import database
 
 
 def a_fill(number, **values):
-    return objects.Fill(**{'kind': objects.TEMPLATES,
+    return objects.Fill(**{'kind': objects.IMAGES,
                            'id': database.content(number), **values})
 
 

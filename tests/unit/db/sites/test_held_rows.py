@@ -155,7 +155,7 @@ class TestBorrowed(SitesTest):
             len(host.holdings) for host in self.read(held_rows.holding_hosts)
             if host.site == EDGE and host.role == objects.COMPUTE])
 
-    def test_a_template_that_is_held_too_is_once_on_the_map(self):
+    def test_an_image_that_is_held_too_is_once_on_the_map(self):
         self.borrow('h1', database.holding(1))
         self.hold('h1', database.holding(1))
         self.assertEqual([database.content(1)], self.on_map()['h1'])

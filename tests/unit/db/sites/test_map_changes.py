@@ -70,7 +70,7 @@ class ChangesTest(database.DatabaseTest):
 
     def add(self, *numbers):
         for number in numbers:
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        database.at(0))
 
 
@@ -89,49 +89,49 @@ class TestEachChange(ChangesTest):
             self.assertEqual([held.id], [
                 key.id for key in self.state.view().holdings('h1')])
 
-    def test_templates_and_patches(self):
+    def test_images_and_patches(self):
         self.add(1, 2)
         change = self.check()
-        self.assertEqual(['t1', 't2'], [each.id for each in change.templates])
+        self.assertEqual(['t1', 't2'], [each.id for each in change.images])
         self.write(catalogue.put_patch, database.patch(1, 2), database.at(0))
         change = self.check()
         self.assertEqual(([], [database.patch(1, 2)]),
-                         (change.templates, change.patches))
+                         (change.images, change.patches))
 
     def test_a_compressed_size(self):
-        self.write(catalogue.put_template,
-                   database.template(1, compressed_size=30), database.at(0))
+        self.write(catalogue.put_image,
+                   database.image(1, compressed_size=30), database.at(0))
         self.check()
-        self.assertEqual(30, self.state.view().template('t1').wire_size)
+        self.assertEqual(30, self.state.view().image('t1').wire_size)
 
     def test_a_withdrawn_image_takes_its_patches_along_and_back(self):
         self.add(1, 2)
         self.write(catalogue.put_patch, database.patch(1, 2), database.at(0))
         for status in (objects.DEACTIVATED, objects.ACTIVE, objects.DELETED):
             self.check()
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 1, status=status), database.at(0))
         change = self.check()
         self.assertEqual([database.patch(1, 2).id], change.gone_patches)
-        self.write(catalogue.restore_template, 't1')
+        self.write(catalogue.restore_image, 't1')
         self.check()
 
     def test_a_removed_image(self):
         self.add(1, 2)
         self.write(catalogue.put_patch, database.patch(1, 2), database.at(0))
         self.check()
-        self.write(catalogue.remove_template, 't2')
+        self.write(catalogue.remove_image, 't2')
         change = self.check()
         self.assertEqual((['t2'], [database.patch(1, 2).id]),
-                         (change.gone_templates, change.gone_patches))
+                         (change.gone_images, change.gone_patches))
 
     def test_deleted_images_that_are_forgotten(self):
         self.add(1)
-        self.write(catalogue.put_template, database.template(
+        self.write(catalogue.put_image, database.image(
             1, status=objects.DELETED), database.at(0))
         self.check()
         self.write(catalogue.forget_deleted, database.at(1))
-        self.assertEqual(['t1'], self.check().gone_templates)
+        self.assertEqual(['t1'], self.check().gone_images)
 
     def test_a_measured_time_is_sent_with_the_next_change(self):
         self.add(1, 2)
@@ -205,12 +205,12 @@ class TestEachChange(ChangesTest):
         chance = random.Random(7)
         actions = [
             lambda n: self.add(n),
-            lambda n: self.write(catalogue.put_template, database.template(
+            lambda n: self.write(catalogue.put_image, database.image(
                 n, status=chance.choice(objects.catalogue.STATUSES)),
                 database.at(0)),
             lambda n: self.write(catalogue.put_patch, database.patch(
                 n, n % 6 + 1), database.at(0)),
-            lambda n: self.write(catalogue.remove_template, f't{n}'),
+            lambda n: self.write(catalogue.remove_image, f't{n}'),
             lambda n: self.write(held_rows.put_holdings, chance.choice(
                 ['h1', HUB]), [database.holding(chance.randrange(1, 9))],
                 database.at(n)),
@@ -232,10 +232,10 @@ class TestBounds(ChangesTest):
 
     def test_a_burst_is_one_difference_with_the_present_state(self):
         for size in range(20):
-            self.write(catalogue.put_template, database.template(
+            self.write(catalogue.put_image, database.image(
                 1, data_size=size), database.at(0))
         change = self.check()
-        self.assertEqual([19], [each.data_size for each in change.templates])
+        self.assertEqual([19], [each.data_size for each in change.images])
 
     def test_a_conductor_that_never_saw_the_generation_answers(self):
         known = self.state.generation

@@ -18,7 +18,7 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
 from tests.unit.conductor import fakes
 from tests.unit.db import database
@@ -32,9 +32,9 @@ class TestVerified(database.DatabaseTest):
         """A version whose disk the store calls by a number."""
         new = objects.NewVersion(id=str(uuid.uuid4()), server_id='s',
                                  project_id=project)
-        self.write(db.create, new, objects_base.now())
+        self.write(db.create, new, versioned.now())
         self.write(db.saved, new.id, 'h1', fakes.saved(number),
-                   objects_base.now())
+                   versioned.now())
         return new.id
 
     def test_damage_names_the_versions_of_servers(self):
@@ -43,12 +43,12 @@ class TestVerified(database.DatabaseTest):
         self.saved(2, 'of-another')
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.VERIFY, project_id='p')
-        self.write(version_tasks.create, task, objects_base.now())
+        self.write(version_tasks.create, task, versioned.now())
         names = [fakes.saved(number).disks[0].version for number in (2, 3)]
         self.write(version_tasks.report, objects.TaskReport(
             task_id=task.id, state=versions.DONE, result=json.dumps(
                 {'intact': False, 'disks_damaged': names})),
-            objects_base.now())
+            versioned.now())
         told = self.read(version_tasks.get_task, EVERYBODY, task.id)
         self.assertEqual({'intact': False, 'disks_damaged': names,
                           'versions_damaged': hit}, told['result'])

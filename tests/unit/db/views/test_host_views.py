@@ -30,7 +30,7 @@ HOSTS, OBJECTS = 100, 20
 # Objects that the plan places on each host.
 PLACED = 5
 _NAMES = ('a', 'a.b', 'a.b.c', 'a-b', 'B', 'b')
-_KINDS = (objects.MANIFESTS, objects.PATCHES, objects.TEMPLATES)
+_KINDS = (objects.MANIFESTS, objects.PATCHES, objects.IMAGES)
 _HELD = strategies.sets(strategies.tuples(
     strategies.sampled_from(_NAMES), strategies.sampled_from(_KINDS),
     strategies.integers(0, 3)))
@@ -94,7 +94,7 @@ class TestParts(HoldingsTest):
              for each in found])
 
     def test_of_a_marker_that_is_no_id(self):
-        for marker in ('a', 'a.templates'):
+        for marker in ('a', 'a.images'):
             self.assertRaises(exceptions.InvalidInput, self.holdings,
                               marker=marker)
 
@@ -109,7 +109,7 @@ class TestManyRows(HoldingsTest):
     def put_all(self):
         when = database.at(0)
         for number in range(3):
-            self.write(catalogue.put_template, database.template(number),
+            self.write(catalogue.put_image, database.image(number),
                        when)
         self.write(host_rows.put_host, database.host('hub', site='centre'),
                    when)
@@ -129,23 +129,23 @@ class TestManyRows(HoldingsTest):
             {'host_id': host_id, 'kind': kind, 'bytes': 7,
              'object_id': database.content(number)}
             for host_id in ids for number in range(OBJECTS // 2)
-            for kind in (objects.TEMPLATES, objects.MANIFESTS)])
+            for kind in (objects.IMAGES, objects.MANIFESTS)])
 
     def put_plan(self, session):
-        """Make a plan that places some templates; return its ID."""
+        """Make a plan that places some images; return its ID."""
         names = [f'h{number:03}' for number in range(HOSTS)]
         plans.put_plan(session, objects.Plan(
             site=database.SITE, hosts=names, solver='x', cost_s=1.0,
             lower_bound_s=1.0, proved_optimal=True, solver_seconds=0.0,
             created_at=database.at(0), items=[
                 objects.PlanItem(
-                    host=name, kind=objects.TEMPLATES, bytes=7, priority=0,
+                    host=name, kind=objects.IMAGES, bytes=7, priority=0,
                     id=database.content(number), saved_seconds=0.0)
                 for name in names for number in range(PLACED)]), 0)
         return session.scalar(sa.select(models.Plan.uuid))
 
     def test_a_part_takes_two_statements(self):
-        for marker in (None, f'h040.templates.{database.content(3)}'):
+        for marker in (None, f'h040.images.{database.content(3)}'):
             with self.statements() as seen:
                 part = self.holdings(1000, marker, site=database.SITE)
             self.assertEqual(1000, len(part.entries))
@@ -164,9 +164,9 @@ class TestManyRows(HoldingsTest):
         self.assertIsNone(part.next_marker)
 
     def test_images_of_contents(self):
-        part = self.holdings(4, kind=objects.TEMPLATES)
+        part = self.holdings(4, kind=objects.IMAGES)
         self.assertEqual([['t0'], ['t1'], ['t2'], []],
-                         [each['templates'] for each in part.entries])
+                         [each['images'] for each in part.entries])
 
     def test_a_plan_that_does_not_exist(self):
         self.assertRaises(exceptions.NotFound, self.holdings,

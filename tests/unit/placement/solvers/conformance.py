@@ -19,7 +19,7 @@ from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from tests.unit.placement import evaluator
 from tests.unit.placement import shapes
 
@@ -30,7 +30,7 @@ class SolverContract:
     solver = ''
 
     def solve(self, instance, **options):
-        return base.load(self.solver).solve(instance, **options)
+        return solving.load(self.solver).solve(instance, **options)
 
     def check(self, instance, solution, hops=1):
         result = cost.evaluate(instance, solution.placement, hops)

@@ -20,7 +20,7 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import workloads
 from tests import base as test_base
 from tests.unit.placement import shapes
@@ -48,7 +48,7 @@ class TestAuto(conformance.SolverContract,
 
     def search(self, instance, hops=1):
         """What the search finds by itself where the instance is small."""
-        return auto.solve_site(instance, base.Options(hops=hops))
+        return auto.solve_site(instance, solving.Options(hops=hops))
 
     def test_small_instances_are_proved(self):
         for name, optimum in shapes.OPTIMA.items():
@@ -73,7 +73,7 @@ class TestAuto(conformance.SolverContract,
     @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 2))
     def test_bound_below_proved_optimum(self, seed, hops):
         instance = instances.from_dict(shapes.small(seed))
-        proved = base.load('ilp').solve(instance, hops=hops)
+        proved = solving.load('ilp').solve(instance, hops=hops)
         self.assertTrue(proved.proved_optimal)
         solution = self.search(instance, hops)
         self.assertLessEqual(solution.lower_bound_s,
@@ -88,7 +88,7 @@ class TestAuto(conformance.SolverContract,
                                   'peer': [200, 20, 100],
                                   'repo': [10, 15, 2 + seed % 40]}
         instance = instances.from_dict(document)
-        proved = base.load('ilp').solve(instance)
+        proved = solving.load('ilp').solve(instance)
         solution = self.search(instance)
         self.assertLessEqual(solution.lower_bound_s,
                              proved.cost_s * (1 + 1e-9))
@@ -98,7 +98,7 @@ class TestAuto(conformance.SolverContract,
         solution = self.solve(instance)
         self.check(instance, solution)
         self.assertLess(solution.gap, 0.06)
-        greedy = base.load('greedy').solve(instance)
+        greedy = solving.load('greedy').solve(instance)
         self.assertLess(solution.cost_s, greedy.cost_s)
 
     def test_several_threads(self):

@@ -11,7 +11,7 @@
 #    under the License.
 
 from diffcache_openstack.placement import instances
-from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import solving
 from tests import base as test_base
 from tests.unit.placement import shapes
 from tests.unit.placement.solvers import conformance
@@ -51,5 +51,5 @@ class TestGreedy(conformance.SolverContract, test_base.TestCase):
 
 class TestLoading(test_base.TestCase):
     def test_unknown_solver_lists_those_there_are(self):
-        error = self.assertRaises(base.UnknownSolver, base.load, 'guess')
+        error = self.assertRaises(solving.UnknownSolver, solving.load, 'guess')
         self.assertIn('greedy', str(error))

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffcache_openstack import _native
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.ssdcache.sizing import base
 from tests import base as test_base
 
@@ -45,7 +46,7 @@ def instances(draw):
         volumes.append(base.Volume(
             name, curve(draw(st.lists(st.integers(0, 9), max_size=8))),
             draw(st.floats(0.1, 10)), least, most,
-            None if ratio is None else base.Target(ratio)))
+            None if ratio is None else choices.Target(ratio)))
     free = base.Cache(base.MAX_CAPACITY, step)
     least = sum(map(free.least, volumes))
     return volumes, base.Cache(least + step + draw(st.integers(0, 20)), step)

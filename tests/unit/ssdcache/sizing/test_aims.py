@@ -11,8 +11,11 @@
 #    under the License.
 """Policies with an aim, against all possible sizes."""
 
+import dataclasses
+
 from hypothesis import given
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.ssdcache.sizing import base
 from tests.unit.ssdcache.sizing import conformance
 
@@ -26,6 +29,7 @@ class LatencyTest(conformance.PolicyConformance):
     @given(conformance.instances())
     def test_no_sizes_do_better(self, instance):
         volumes, cache = instance
+        volumes = [dataclasses.replace(each, target=None) for each in volumes]
 
         def cost(sizes):
             return sum(each.weight * cache.latency_us(each, size)
@@ -46,6 +50,50 @@ class LatencyTest(conformance.PolicyConformance):
         found = self.size([volume('a', 9, 9, min=1)],
                           base.Cache(5, hit_us=10.0, miss_us=10.0))
         self.assertEqual(({'a': 1}, True), (found.sizes, found.optimal))
+
+    def test_targets_first_then_latency(self):
+        found = self.size([
+            volume('a', 1, 1, 1, 1, target=choices.Target(hit_ratio=0.5)),
+            volume('b', 9, 9, 9)], base.Cache(5))
+        # 8 references, of which 4 hit in 4 blocks.
+        self.assertEqual(({'a': 4, 'b': 1}, [], True), (
+            found.sizes, found.infeasible, found.optimal))
+
+    def test_targets_of_latency(self):
+        # Of 8 references 4 have to hit.
+        target = choices.Target(latency_us=2550.0)
+        found = self.size([volume('a', 1, 1, 1, 1, target=target),
+                           volume('b', 99)], base.Cache(4))
+        self.assertEqual(({'a': 4, 'b': 0}, []),
+                         (found.sizes, found.infeasible))
+
+    def test_a_target_beyond_all_sizes(self):
+        for target in (choices.Target(hit_ratio=0.9),
+                       choices.Target(latency_us=99.0)):
+            found = self.size([volume('a', 1, 1, target=target)],
+                              base.Cache(9))
+            self.assertEqual(['a'], found.infeasible)
+
+    def test_a_target_that_is_always_met(self):
+        found = self.size(
+            [volume('a', 0, 0, target=choices.Target(latency_us=5000.0))],
+            base.Cache(9))
+        self.assertEqual(({'a': 0}, []), (found.sizes, found.infeasible))
+
+    def test_of_too_many_targets_the_heavier_are_met(self):
+        target = choices.Target(hit_ratio=0.5)
+        found = self.size([
+            volume('a', 1, 1, 1, target=target),
+            volume('b', 1, 1, 1, target=target, weight=2.0)], base.Cache(4))
+        self.assertEqual(['a'], found.infeasible)
+        self.assertEqual(3, found.sizes['b'])
+
+    def test_ratios_are_not_rounded_up(self):
+        # 0.1 times 30 references is above 3 in binary fractions.
+        hits = [1] * 15
+        found = self.size([volume('a', *hits, target=choices.Target(0.1))],
+                          base.Cache(3))
+        self.assertEqual([], found.infeasible)
 
 
 class FairnessTest(conformance.PolicyConformance):
@@ -74,52 +122,3 @@ class FairnessTest(conformance.PolicyConformance):
         found = self.size([volume('a', 0, 0, 0), volume('b', 3, 3, 3)],
                           base.Cache(3))
         self.assertEqual({'a': 0, 'b': 3}, found.sizes)
-
-
-class SlaTest(conformance.PolicyConformance):
-
-    policy = 'sla'
-
-    def test_targets_first_then_latency(self):
-        found = self.size([
-            volume('a', 1, 1, 1, 1, target=base.Target(hit_ratio=0.5)),
-            volume('b', 9, 9, 9)], base.Cache(5))
-        # 8 references, of which 4 hit in 4 blocks.
-        self.assertEqual(({'a': 4, 'b': 1}, [], True), (
-            found.sizes, found.infeasible, found.optimal))
-
-    def test_targets_of_latency(self):
-        # Of 8 references 4 have to hit.
-        target = base.Target(latency_us=2550.0)
-        found = self.size([volume('a', 1, 1, 1, 1, target=target),
-                           volume('b', 99)], base.Cache(4))
-        self.assertEqual(({'a': 4, 'b': 0}, []),
-                         (found.sizes, found.infeasible))
-
-    def test_a_target_beyond_all_sizes(self):
-        for target in (base.Target(hit_ratio=0.9),
-                       base.Target(latency_us=99.0)):
-            found = self.size([volume('a', 1, 1, target=target)],
-                              base.Cache(9))
-            self.assertEqual(['a'], found.infeasible)
-
-    def test_a_target_that_is_always_met(self):
-        found = self.size(
-            [volume('a', 0, 0, target=base.Target(latency_us=5000.0))],
-            base.Cache(9))
-        self.assertEqual(({'a': 0}, []), (found.sizes, found.infeasible))
-
-    def test_of_too_many_targets_the_heavier_are_met(self):
-        target = base.Target(hit_ratio=0.5)
-        found = self.size([
-            volume('a', 1, 1, 1, target=target),
-            volume('b', 1, 1, 1, target=target, weight=2.0)], base.Cache(4))
-        self.assertEqual(['a'], found.infeasible)
-        self.assertEqual(3, found.sizes['b'])
-
-    def test_ratios_are_not_rounded_up(self):
-        # 0.1 times 30 references is above 3 in binary fractions.
-        hits = [1] * 15
-        found = self.size([volume('a', *hits, target=base.Target(0.1))],
-                          base.Cache(3))
-        self.assertEqual([], found.infeasible)

@@ -61,6 +61,23 @@ class TestNames(CliTest):
         self.assertIn('there is no place nosuch: choose one of centre,',
                       str(error))
 
+    def test_an_older_series_gets_no_databases_of_a_newer_one(self):
+        (self.directory / 'layout.json').write_text('{"series": "2026.1"}')
+        for series, refused in (('2025.2', True), ('2026.1', False),
+                                ('2026.2', False)):
+            commands = self.commands(series=series)
+            # Nothing is there yet.
+            commands._refuse_older()
+            (self.directory / 'data/schemas').mkdir(parents=True)
+            if refused:
+                error = self.assertRaises(errors.OpenStackError,
+                                          commands._refuse_older)
+                self.assertIn('down --purge', str(error))
+            else:
+                commands._refuse_older()
+            (self.directory / 'data/schemas').rmdir()
+            (self.directory / 'data').rmdir()
+
     def test_numbers_of_hosts(self):
         self.assertEqual(2, self.cli._number('2'))
         for text in ('0', '10', '-1', 'x', ''):

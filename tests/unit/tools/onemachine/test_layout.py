@@ -14,6 +14,7 @@
 import ipaddress
 
 from onemachine import layout
+from onemachine import releases
 
 from tests import base
 
@@ -51,6 +52,20 @@ class TestLayout(base.TestCase):
     def test_same_folder_same_networks(self):
         again = layout.Layout(self.directory, 1)
         self.assertEqual(self.layout.centre, again.centre)
+
+    def test_the_suite_has_an_environment_of_its_own(self):
+        old = layout.Layout(self.directory, series=releases.ALL['2025.1'])
+        for one, name in ((self.layout, releases.LATEST), (old, '2025.1')):
+            self.assertEqual(
+                str(self.directory / f'openstack-{name}/bin/nova-compute'),
+                one.program('nova-compute'))
+            self.assertEqual(str(self.directory / 'venv/bin/diffcache-agent'),
+                             one.suite_program('diffcache-agent'))
+
+    def test_each_series_has_constraints(self):
+        folder = releases.ALL[releases.LATEST].constraints.parent
+        self.assertEqual(set(releases.ALL),
+                         {path.stem for path in folder.glob('*.txt')})
 
     def test_passwords_last(self):
         first = self.layout.password('nova')

@@ -15,8 +15,8 @@ import os
 import pathlib
 import stat
 
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import disk_views
 from tests import base

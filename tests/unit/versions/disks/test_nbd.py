@@ -12,13 +12,13 @@
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import locks
 from tests import base
 from tests.unit.versions import fixture
+from tests import waiting
 
 # Serves a disk, and is killed when it is to meet the server.
 _KILLED = '''
@@ -68,12 +68,9 @@ class TestServer(base.TestCase):
             self.await_idle()
 
     def await_idle(self):
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with locks.hold(self.disk):
-                    return
-            except exceptions.Busy:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        def is_idle():
+            with locks.hold(self.disk):
+                return True
+
+        waiting.until(is_idle, 'the server of the disk to end',
+                      exceptions.Busy)

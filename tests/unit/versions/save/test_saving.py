@@ -434,6 +434,19 @@ class TestQcow2(fixture.VersionsTestCase):
                           self.access, version.id,
                           restoring.Output(output, 'qcow2'), other)
 
+    def test_disks_of_one_save_share_the_index_of_their_base(self):
+        base_image = self.write_file('base', self.blocks_of(40))
+        disks = [self.directory / name for name in ('one', 'two')]
+        for disk in disks:
+            fixture.make_qcow2(disk, 40 * BLOCK, base_image)
+        versions = saving.save_disks(self.access, [
+            save_request.SaveRequest(disk, disk.name, base=base_image,
+                                     disk_format='qcow2') for disk in disks])
+        self.assertEqual(1, len(self.access.head().bases))
+        for version in versions:
+            self.assertEqual(base_image.read_bytes(),
+                             self.content(version, base_image))
+
     def test_compressed_clusters_are_read(self):
         packed = self.directory / 'packed.qcow2'
         subprocess.run(['qemu-img', 'convert', '-c', '-O', 'qcow2',

@@ -39,12 +39,15 @@ class TestDamage(fixture.VersionsTestCase):
         self.other = self.write_file('other', self.blocks_of(40))
         self.second = self.save(self.other, 'b')
 
-    def flip(self, kind):
-        """Damage what only the first version needs; return how it was."""
+    def flip(self, kind, place=60):
+        """Damage what only the first version needs; return how it was.
+
+        :param place: of the byte; by default where an index has its frames
+        """
         path = self.files[kind]
         whole = path.read_bytes()
         damaged = bytearray(whole)
-        damaged[len(damaged) // 2] ^= 1
+        damaged[place] ^= 1
         path.write_bytes(damaged)
         return whole
 
@@ -71,6 +74,29 @@ class TestDamage(fixture.VersionsTestCase):
             self.assert_content(self.other, self.save(self.other, 'b'))
             self.assertEqual([self.first.id],
                              upkeep.verify(self.access).versions_damaged)
+
+    def test_names_of_blocks_are_not_needed_to_restore_them(self):
+        self.flip('index', -100)
+        self.assert_content(self.disk, self.first)
+        self.assertEqual([self.first.id],
+                         upkeep.verify(self.access).versions_damaged)
+        third = self.save()
+        self.assertEqual(self.blocks, third.blocks_stored)
+        upkeep.delete(self.access, [self.first.id])
+        upkeep.prune(self.access)
+        self.assertTrue(upkeep.verify(self.access).intact)
+        self.assert_content(self.disk, third)
+
+    def test_a_store_is_opened_without_its_indexes_and_maps(self):
+        """What an operation does not need is not read."""
+        other = [path for path in (self.directory / 'store').iterdir()
+                 if path.name.startswith(('index-', 'map-'))
+                 and path not in self.files.values()]
+        for path in other:
+            path.unlink()
+        self.assert_content(self.disk, self.first)
+        upkeep.delete(self.access, [self.second.id])
+        self.assertEqual(2, len(other))
 
     def test_a_save_does_not_build_on_a_version_that_cannot_be_read(self):
         for kind in _KINDS:

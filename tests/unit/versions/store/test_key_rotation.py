@@ -11,8 +11,6 @@
 #    under the License.
 """Stores whose keys are replaced."""
 
-import pathlib
-
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.restore import restoring
@@ -213,12 +211,12 @@ class TestRetiring(KeyRotationTest):
         """Slots that a key opens, of all packs that are in the store."""
         slots = 0
         head = commits.load(self.store)
-        opened = _native.BlockStore(head.block_size, key, self.store.read)
+        opened = _native.BlockStore(head.block_size, key, self.store.read,
+                                    self.store.local_path)
         for number, pack in head.packs.items():
-            opened.add_pack(number, pack.origin, (
-                pathlib.Path(self.store.local_path(pack.index)),
-                bytes.fromhex(pack.check), 1),
-                data=self.store.local_path(pack.blob))
+            opened.add_pack((number, pack.origin, 1),
+                            (pack.blocks, pack.data_bytes), pack.blob,
+                            pack.index, bytes.fromhex(pack.check))
             _reasons, bad = opened.verify_pack(
                 number, self.store.size(pack.blob))
             slots += pack.blocks - len(bad)

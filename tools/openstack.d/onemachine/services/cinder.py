@@ -11,6 +11,7 @@
 #    under the License.
 """Cinder, with volumes that are files of this machine."""
 
+import pathlib
 import shutil
 
 from onemachine import layout
@@ -19,19 +20,25 @@ from onemachine import processes
 from onemachine.services import common
 from onemachine import shell
 
-BACKEND = 'files'
+FILES, NFS = 'files', 'nfs'
+# By the backends.
+DRIVERS = {FILES: 'volumes_for_tests.FilesForTestsDriver',
+           NFS: 'volumes_for_tests.BindMountNfsDriver'}
 
 
 class Cinder:
-    """API, scheduler and one backend, all at the centre."""
+    """API, scheduler, the backends and backups, all at the centre."""
 
     def __init__(self, given: place.Place) -> None:
         self._given = given
         self._where = given.where
         self._etc = given.where.etc / 'cinder'
 
-    def configure(self) -> None:
-        """Write the configuration."""
+    def configure(self, groups: common.Groups) -> None:
+        """Write the configuration.
+
+        :param groups: of the suite, with the backends' drivers
+        """
         where = self._where
         folder = where.folder('etc/cinder')
         state = where.folder('data/cinder')
@@ -51,23 +58,38 @@ class Cinder:
                     'resource_query_filters_file':
                         folder / 'resource_filters.json',
                     'auth_strategy': 'keystone',
-                    'enabled_backends': BACKEND,
+                    'enabled_backends': ','.join(DRIVERS),
                     'default_volume_type': '__DEFAULT__',
+                    'enable_force_upload': True,
                     'glance_api_servers': where.url('glance'),
                     'graceful_shutdown_timeout': 5,
                     'report_interval': 5,
                 },
-                BACKEND: {
-                    'volume_driver': 'volumes_for_tests.FilesForTestsDriver',
-                    'volume_backend_name': BACKEND,
-                },
+                FILES: {'volume_backend_name': FILES},
+                NFS: {'volume_backend_name': NFS,
+                      'nfs_shares_config': self._shares(),
+                      'nfs_mount_point_base': state / 'mnt',
+                      'nfs_snapshot_support': True,
+                      'nas_secure_file_operations': 'false',
+                      'nas_secure_file_permissions': 'false'},
                 'coordination': {'backend_url': f'file://{state}/locks'},
                 'nova': common.service_user(where, 'nova'),
+                # These services are root's, and need no sudo.
+                **dict.fromkeys(('privsep_osbrick', 'cinder_sys_admin'), {
+                    'helper_command': f'{where.program("privsep-helper")}'
+                                      f' --config-file'
+                                      f' {folder / "cinder.conf"}'}),
                 'service_user': {
                     **common.service_user(where, 'cinder'),
                     'send_service_user_token': True,
                 },
-            })
+            }, groups)
+
+    def _shares(self) -> pathlib.Path:
+        """Return the file that names the share, a folder of this machine."""
+        path = self._etc / 'nfs_shares'
+        path.write_text(f'centre:{self._where.folder("data/nfs")}\n')
+        return path
 
     def sync(self) -> None:
         """Bring the schema up to date."""
@@ -86,7 +108,7 @@ class Cinder:
             UWSGI_PYARGV=f'--config-file {config}'))
 
     def ensure_service(self, name: str) -> bool:
-        """Start ``scheduler`` or ``volume``."""
+        """Start ``scheduler``, ``volume`` or ``backup``."""
         config = self._etc / 'cinder.conf'
         return self._given.processes.ensure(processes.Daemon(
             name=f'cinder-{name}', place='centre', inputs=(config,),

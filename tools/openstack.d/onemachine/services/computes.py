@@ -22,6 +22,7 @@ import pathlib
 import pwd
 import uuid
 
+from onemachine import layout
 from onemachine import place
 from onemachine import processes
 from onemachine.services import common
@@ -208,9 +209,18 @@ class Computes:
         return self._given.processes.ensure(processes.Daemon(
             name=f'{host}-nova', place=host,
             inputs=(where.etc / host / 'nova.conf',),
-            command=(where.program('nova-compute'), '--config-file',
+            command=(*self._compute(host), '--config-file',
                      where.etc / host / 'nova.conf'),
-            environment={'PATH': self._path()}))
+            environment={'PATH': self._path(),
+                         'PYTHONPATH': str(layout.CHECKOUT)}))
+
+    def _compute(self, host: str) -> tuple[object, ...]:
+        """Return the program: under eventlet with a meter of its hub."""
+        where = self._where
+        if not where.series.eventlet_compute:
+            return (where.program('nova-compute'),)
+        return (where.program('python'), '-m', 'testing.hub_gaps',
+                where.log / f'{host}-hub-gaps', 'nova.cmd.compute')
 
     def _path(self) -> str:
         return f'{self._where.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'

@@ -20,6 +20,7 @@ import pathlib
 
 from onemachine import layout
 from onemachine import place
+from onemachine import processes
 from onemachine.services import common
 from onemachine import shell
 
@@ -96,6 +97,8 @@ class Glance:
                     'swift_store_container': 'glance',
                     'swift_store_endpoint_type': f'{endpoint}URL',
                     'swift_store_large_object_size': 4096,
+                    # glance_store 5.4, of 2026.1, loses its default.
+                    'swift_store_retry_get_count': 0,
                 },
                 'os_glance_staging_store': {
                     'filesystem_store_datadir': data / 'staging'},
@@ -128,6 +131,14 @@ class Glance:
         """Start one of both."""
         management = {'centre': self._where.centre,
                       'site': self._where.site}[which]
+        if which == 'site' and self._where.series.own_glance:
+            return self._given.processes.ensure(processes.Daemon(
+                name='glance-site', place='site',
+                inputs=(self.config(which), self._paste(which)),
+                command=(self._where.program('glance-api'), '--config-file',
+                         self.config(which)),
+                ready=lambda: processes.listens(
+                    management, layout.PORTS['glance'])))
         return self._given.processes.ensure(self._given.wsgi(
             f'glance-{which}', 'glance.wsgi.api',
             (management, layout.PORTS['glance']),

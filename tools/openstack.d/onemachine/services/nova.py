@@ -126,6 +126,7 @@ class Nova:
             'nova-api', 'nova.wsgi.osapi_compute',
             (self._where.centre, layout.PORTS['nova']),
             (self._etc / 'nova.conf',),
+            threads=1 if self._where.series.eventlet_api else 8,
             OS_NOVA_CONFIG_DIR=str(self._etc)))
 
     def ensure_service(self, name: str) -> bool:

@@ -103,12 +103,14 @@ class Suite:
         self._write('api', common.database(where, 'diffcache'),
                     self._messaging('controller', 'centre'),
                     common.authtoken(where, 'diffcache'),
-                    {'nova': common.service_user(where, 'nova')})
+                    {'nova': common.service_user(where, 'nova'),
+                     'cinder': common.service_user(where, 'diffcache')})
         self._write(
             REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
                                     self._state(REPOSITORY)),
             self._messaging('repository', REPOSITORY),
-            {'agent': {'role': 'repository'},
+            {'agent': {'role': 'repository',
+                       'cinder_socket': cinder_socket(where)},
              'repository': {'image_source': 'glance'},
              'glance': {**common.service_user(where, 'glance'),
                         'endpoint_override': where.url('glance')}})
@@ -191,6 +193,7 @@ class Suite:
         self._ensure_file(authority[3], 'authority', 'create', *authority)
         for role, site, host in (
                 ('controller', SITE, 'centre'),
+                ('cinder', SITE, 'centre'),
                 ('repository', 'centre', REPOSITORY),
                 ('compute', SITE, EDGE),
                 *(('compute', SITE, host) for host in self._where.hosts)):
@@ -201,7 +204,7 @@ class Suite:
     def _ensure_file(self, path: pathlib.Path, *command: object) -> None:
         """Have diffcache-manage write a file, unless it exists."""
         if not path.exists():
-            shell.run(self._where.program('diffcache-manage'), *command)
+            shell.run(self._where.suite_program('diffcache-manage'), *command)
 
     def _ensure_certificate(self, name: str, address: str
                             ) -> dict[str, pathlib.Path]:
@@ -256,6 +259,24 @@ class Suite:
             'diffcache': {'socket': socket(self._where, host)},
         })
 
+    def cinder_groups(self, drivers: dict[str, str]) -> common.Groups:
+        """Return the options of Cinder, with the drivers of backends."""
+        if not self._caching.enabled:
+            return {backend: {'volume_driver': driver}
+                    for backend, driver in drivers.items()}
+        return shell.merge(_HOOK, {
+            'DEFAULT': {'backup_driver':
+                        'diffcache_openstack.cinder.backup'
+                        '.VersionStoreDriver'},
+            **{backend: {
+                'volume_driver': 'diffcache_openstack.cinder.driver.load',
+                'diffcache_backend_driver': driver}
+                for backend, driver in drivers.items()},
+            'diffcache': {
+                **self._messaging('cinder', 'centre')['messaging'],
+                'socket': cinder_socket(self._where)},
+        })
+
     def scheduler_groups(self) -> common.Groups:
         """Return the options of Nova's scheduler."""
         if not self._caching.enabled:
@@ -271,7 +292,7 @@ class Suite:
         """Bring the schema up to date."""
         shell.run(
             *self._given.processes.enter('centre'),
-            self._where.program('diffcache-manage'), '--config-file',
+            self._where.suite_program('diffcache-manage'), '--config-file',
             self.config('conductor'), 'db', 'sync',
             log=self._where.folder('log') / 'diffcache-manage.log')
 
@@ -284,7 +305,7 @@ class Suite:
         return self._ensure(processes.Daemon(
             name='diffcache-conductor', place='centre',
             inputs=(self.config('conductor'),),
-            command=(self._where.program('diffcache-conductor'),
+            command=(self._where.suite_program('diffcache-conductor'),
                      '--config-file', self.config('conductor'))), 'is ready')
 
     def ensure_agent(self, name: str) -> bool:
@@ -296,7 +317,7 @@ class Suite:
             name=f'{name}-agent', place=place, user=USER,
             capabilities=_CAPABILITIES if is_host else (),
             inputs=(self.config(name),),
-            command=(self._where.program('diffcache-agent'),
+            command=(self._where.suite_program('diffcache-agent'),
                      '--config-file', self.config(name))),
             f'Agent {name} serves')
 
@@ -310,7 +331,7 @@ class Suite:
             name=f'{host}-lazy', place=host, user=USER,
             capabilities=_LAZY_CAPABILITIES, inputs=(self.config(host),),
             environment=_NATIVE_PROGRAMS,
-            command=(self._where.program('diffcache-lazy'),
+            command=(self._where.suite_program('diffcache-lazy'),
                      '--config-file', self.config(host))),
             'Serving images below')
 
@@ -328,7 +349,7 @@ class Suite:
             environment=_NATIVE_PROGRAMS,
             command=('sh', '-c', '[ -e "$0" ] || set -- "$@" --format;'
                      ' exec "$@"', folder / 'device',
-                     self._where.program('diffcache-ssdcache'),
+                     self._where.suite_program('diffcache-ssdcache'),
                      '--config-file', self.config(host))), '"ready":true')
 
     def _give_files(self, name: str, place: str) -> None:
@@ -342,7 +363,7 @@ class Suite:
             raise errors.OpenStackError(
                 f'user {USER} cannot execute {sys.executable}: keep the state'
                 f' in a folder that all users may enter, with --state, or'
-                f' remove {self._where.venv} and run tools/openstack up'
+                f' remove {self._where.suite_venv} and run tools/openstack up'
                 f' again, to install with another Python')
         etc = self._where.etc / 'diffcache'
         shutil.chown(self.config(name), group=USER)
@@ -367,6 +388,7 @@ class Suite:
             'diffcache-api', 'diffcache_openstack.api.wsgi',
             (self._where.centre, layout.PORTS['diffcache']),
             (self.config('api'),),
+            venv=self._where.suite_venv,
             OS_DIFFCACHE_CONFIG_FILES=str(self.config('api'))))
 
     def has_api(self) -> bool:
@@ -403,6 +425,11 @@ def socket(where: layout.Layout, name: str) -> pathlib.Path:
     if name in where.hosts:
         return where.host / 'diffcache/agent.sock'
     return where.data / name / 'agent.sock'
+
+
+def cinder_socket(where: layout.Layout) -> pathlib.Path:
+    """Return the socket of the centre's agent for Cinder."""
+    return socket(where, REPOSITORY).with_name('cinder.sock')
 
 
 def glance_socket(where: layout.Layout) -> pathlib.Path:

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use diffcache_core::fs::{map_files, FileMap, Kind};
+use diffcache_filesystems::{map_files, FileMap, Kind};
 
 use super::*;
 
@@ -10,7 +10,7 @@ use super::*;
 fn image() -> Vec<u8> {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../core/tests/data/ext4-files.raw.zst"
+        "/../filesystems/tests/data/ext4-files.raw.zst"
     );
     zstd::decode_all(std::fs::read(path).unwrap().as_slice()).unwrap()
 }

@@ -1,12 +1,19 @@
-//! The folders, the lock and the socket of the service.
+//! The start of the service: its folders, its lock, its socket, and the images of an earlier process.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
+use rustix::process::Signal;
+
+use crate::config;
 use crate::error::DaemonError;
+use crate::processes::keeper;
+use crate::processes::refusal::Refusal;
+use crate::processes::served::{Image, Turn};
+use crate::processes::supervisor::{is_content_id, Supervisor};
 
 pub(super) fn create_folder(path: &Path, mode: u32) -> Result<(), DaemonError> {
     let created = DirBuilder::new().recursive(true).mode(mode).create(path);
@@ -33,21 +40,83 @@ pub(super) fn lock_state(state: &Path) -> Result<File, DaemonError> {
     }
 }
 
-/// Listen under a name that appears with its mode and group.
-pub(super) fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, DaemonError> {
-    let at = |action| DaemonError::at(action, path);
-    let fresh = path.with_extension("new");
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("replace")(error)),
-        _ => {}
+impl Supervisor {
+    /// Take over what earlier processes served. What is no folder of an image is left alone.
+    pub(super) fn find_images(&self, folder: &Path) -> Result<(), DaemonError> {
+        for entry in fs::read_dir(folder).map_err(DaemonError::at("read", folder))? {
+            let entry = entry.map_err(DaemonError::at("read", folder))?;
+            let id = entry.file_name().to_string_lossy().into_owned();
+            if is_content_id(&id) {
+                self.find_image(id);
+            } else {
+                log::info!("Ignoring {}, which is no image", entry.path().display());
+            }
+        }
+        Ok(())
     }
-    let listener = UnixListener::bind(&fresh).map_err(at("listen at"))?;
-    let mode = |mode| fs::set_permissions(&fresh, fs::Permissions::from_mode(mode));
-    mode(0o600).map_err(at("hand over"))?;
-    if let Some(group) = group {
-        std::os::unix::fs::chown(&fresh, None, Some(group)).map_err(at("hand over"))?;
-        mode(0o660).map_err(at("hand over"))?;
+
+    /// Take over an image, or remove what is left of one, if that can be known.
+    fn find_image(&self, id: String) {
+        let image = self.new_image(&id);
+        let folder = image.folder().display();
+        match is_unfinished(&image) {
+            Ok(false) => {}
+            Ok(true) => {
+                log::info!("Removing {folder}, which was not finished");
+                if let Err(error) = fs::remove_dir_all(image.folder()) {
+                    log::warn!("Could not remove {folder}: {error}");
+                }
+                return;
+            }
+            Err(error) => log::warn!("Could not look at {folder}, will retry: {error}"),
+        }
+        image.set_served();
+        self.images.lock().insert(id, image);
     }
-    fs::rename(&fresh, path).map_err(at("listen at"))?;
-    Ok(listener)
+
+    /// Have each keeper use the identity that this process was started with; one that hangs keeps no other one from it, and no client.
+    pub(super) fn renew_all(self: &Arc<Supervisor>) {
+        for (id, image) in self.served() {
+            let supervisor = self.clone();
+            let renew = move || {
+                if let Some(turn) = image.turn() {
+                    supervisor.renew(&turn);
+                }
+            };
+            let started = std::thread::Builder::new()
+                .name("renew".to_owned())
+                .spawn(renew);
+            if let Err(error) = started {
+                log::warn!("Could not renew the keys of {id}: {error}");
+            }
+        }
+    }
+
+    /// Have a keeper use the identity that this process was started with, and the program that is installed.
+    fn renew(&self, turn: &Turn<'_>) {
+        let image = turn.image();
+        let renewed = image.load().map_err(Refusal::from).and_then(|found| {
+            let fresh = config::Config {
+                identity: self.config.identity.clone(),
+                group: self.config.image_group,
+                ..found.clone()
+            };
+            match fresh == found {
+                true => Ok(()),
+                false => image.save(&fresh),
+            }
+        });
+        turn.signal(Signal::HUP);
+        if let Err(error) = renewed {
+            log::warn!(
+                "Could not renew the keys of {}: {error}",
+                image.folder().display()
+            );
+        }
+    }
+}
+
+/// Return whether a folder has no configuration, and no keeper.
+fn is_unfinished(image: &Image) -> io::Result<bool> {
+    Ok(!image.file().try_exists()? && !keeper::is_locked(image.folder())?)
 }

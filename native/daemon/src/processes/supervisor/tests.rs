@@ -2,7 +2,14 @@
 
 use super::*;
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+
+/// No test waits for it.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn supervisor(folder: &Path) -> Supervisor {
     let value = json!({
@@ -96,11 +103,57 @@ fn others_go_on_while_something_is_done_with_one_image() {
         .unwrap()
         .is_started());
     assert!(!turn.is_started());
-    let list = supervisor.list();
-    assert_eq!(list["images"].as_array().unwrap().len(), 2);
-    assert_eq!(supervisor.show(&held).unwrap()["content_id"], json!(held));
-    let changed = supervisor.change(&other, b"{\"wait\": 7.0}");
-    assert_eq!(changed.unwrap()["content_id"], json!(other));
+    let list = supervisor.list(LONG);
+    assert_eq!(list.as_array().unwrap().len(), 2);
+    let command = |text: Value| supervisor.answer(text.to_string().as_bytes());
+    let shown = command(json!({"command": "show", "image": held}));
+    assert_eq!(shown["image"]["content_id"], json!(held));
+    let changed = command(json!({"command": "change", "image": other, "changed": {"wait": 7.0}}));
+    assert_eq!(changed["image"]["content_id"], json!(other));
+}
+
+/// Regression: keepers were asked one after the other, each for up to 5 s.
+#[test]
+fn keepers_that_hang_keep_no_other_one_from_being_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let supervisor = supervisor(folder.path());
+    let images = folder.path().join("images");
+    let listen = |digit| UnixListener::bind(add_folder(folder.path(), digit).join("socket"));
+    // They accept nothing; connections wait for that.
+    let hung = ["a", "b", "c"].map(listen);
+    let listener = listen("d").unwrap();
+    supervisor.find_images(&images).unwrap();
+    let listed = std::thread::scope(|scope| {
+        let listed = scope.spawn(|| supervisor.list(LONG));
+        // It has its question although no other one has answered.
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"{\"chunks\": 7}\n").unwrap();
+        drop((stream, hung));
+        listed.join().unwrap()
+    });
+    let listed = listed.as_array().unwrap();
+    assert_eq!(4, listed.len());
+    assert_eq!(json!(7), listed[3]["chunks"]);
+    assert!(listed[..3].iter().all(|image| image["error"].is_string()));
+}
+
+/// Regression: a client waited without a limit once a keeper that hangs had not answered many others.
+#[test]
+fn a_keeper_that_leaves_connections_alone_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    net::listen(&listener, 1).unwrap();
+    let mut waiting = Vec::new();
+    let refused = loop {
+        match Question::begin(folder.path()) {
+            Ok(question) => waiting.push(question),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(io::ErrorKind::WouldBlock, refused.kind());
+    assert!(status::is_answered(folder.path()));
 }
 
 #[test]
@@ -137,8 +190,37 @@ fn content_ids_are_hexadecimal() {
 }
 
 #[test]
-fn requests_with_unknown_fields_are_refused() {
-    assert!(parse::<Change>(b"{\"hydrate\": \"idle\"}").is_ok());
-    assert!(parse::<Change>(b"{\"hydrat\": \"idle\"}").is_err());
-    assert!(parse::<Wanted>(b"{}").is_err());
+fn commands_with_unknown_fields_or_of_unknown_images_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let supervisor = supervisor(folder.path());
+    let id = "a".repeat(64);
+    let change = |changed| json!({"command": "change", "image": id, "changed": changed});
+    for (command, kind) in [
+        (change(json!({"hydrate": "idle"})), "NotFound"),
+        (change(json!({"hydrat": "idle"})), "InvalidInput"),
+        (
+            json!({"command": "add", "image": id, "wanted": {}}),
+            "InvalidInput",
+        ),
+        (json!({"command": "list", "more": 1}), "InvalidInput"),
+        (json!({"command": "format"}), "InvalidInput"),
+        (json!({"command": "remove", "image": id}), "NotFound"),
+    ] {
+        let refused = supervisor.answer(command.to_string().as_bytes());
+        assert_eq!(json!(kind), refused["error"]["type"], "{command}");
+    }
+}
+
+#[test]
+fn a_change_may_take_the_limit_of_a_rate_away() {
+    let change = |rest: &str| {
+        let text = format!(r#"{{"command": "change", "image": "i", "changed": {{{rest}}}}}"#);
+        match serde_json::from_str(&text).unwrap() {
+            Command::Change { changed, .. } => changed.rate,
+            _ => None,
+        }
+    };
+    assert_eq!(None, change(""));
+    assert_eq!(Some(None), change(r#""rate": null"#));
+    assert_eq!(Some(Some(7)), change(r#""rate": 7"#));
 }

@@ -117,7 +117,7 @@ impl Site {
         let base = noise(1, 4 * MIB);
         let target = next_build(&base);
         let (peer, repository) = (Host::new("peer"), Host::new("repository"));
-        fs::write(peer.path(Kind::Templates, &id_of(&base)), &base).unwrap();
+        fs::write(peer.path(Kind::Images, &id_of(&base)), &base).unwrap();
         let output = repository.folder.path().join("patch");
         create(&base, &target, &output, &CreateOptions::default()).unwrap();
         let patch = fs::read(&output).unwrap();
@@ -338,7 +338,7 @@ fn a_base_that_vanishes_leaves_the_rest_to_the_next_source() {
     let site = Site::new();
     let both = Both::new(&site);
     assert_eq!(both.read(&site, 0..4), [1, 0, 0]);
-    fs::remove_file(site.peer.path(Kind::Templates, &id_of(&site.base))).unwrap();
+    fs::remove_file(site.peer.path(Kind::Images, &id_of(&site.base))).unwrap();
     assert_eq!(both.read(&site, 12..15), [2, 1, 1]);
     assert_eq!(both.shared.get(Counter::Corrupt), 0);
     // It is left alone for a while.
@@ -351,7 +351,7 @@ fn wrong_bytes_of_base_or_patch_are_counted_and_left_to_the_next_source() {
     let site = Site::new();
     let mut other = site.base.clone();
     other[MIB / 4] ^= 1;
-    fs::write(site.peer.path(Kind::Templates, &id_of(&site.base)), other).unwrap();
+    fs::write(site.peer.path(Kind::Images, &id_of(&site.base)), other).unwrap();
     let both = Both::new(&site);
     assert_eq!(both.read(&site, 0..4), [1, 1, 1]);
     assert_eq!(both.shared.get(Counter::Corrupt), 1);
@@ -368,7 +368,7 @@ fn wrong_bytes_of_base_or_patch_are_counted_and_left_to_the_next_source() {
 #[test]
 fn a_base_of_another_size_is_wrong() {
     let site = Site::new();
-    let path = site.peer.path(Kind::Templates, &id_of(&site.base));
+    let path = site.peer.path(Kind::Images, &id_of(&site.base));
     fs::write(path, &site.base[..2 * MIB]).unwrap();
     let failed = site.read(&site.source(), 0..1);
     assert!(matches!(failed, Err(SourceError::Wrong(_))), "{failed:?}");

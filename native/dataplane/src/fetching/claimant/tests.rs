@@ -12,11 +12,8 @@ fn key(kind: &str, digit: &str) -> ObjectKey {
 fn all_hosts_compute_the_same_order() {
     let names: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
     let forward = || names.iter().map(String::as_str);
-    let order = rendezvous_order(key("templates", "a"), forward());
-    assert_eq!(
-        order,
-        rendezvous_order(key("templates", "a"), forward().rev())
-    );
+    let order = rendezvous_order(key("images", "a"), forward());
+    assert_eq!(order, rendezvous_order(key("images", "a"), forward().rev()));
     let firsts: HashSet<&str> = (0..200_u64)
         .map(|n| {
             let mut key = key("patches", "0");
@@ -28,20 +25,20 @@ fn all_hosts_compute_the_same_order() {
 }
 
 #[test]
-fn the_order_is_that_of_earlier_releases() {
-    // Computed with the Python code of release 0.1, whose agents may be in the same site.
+fn the_order_is_the_one_that_all_hosts_of_a_site_compute() {
+    // Computed with sorted() and SHA-256 of Python.
     let names = ["h1", "h2", "h3", "h4", "h5"];
     assert_eq!(
-        rendezvous_order(key("templates", "a"), names),
-        ["h3", "h2", "h1", "h4", "h5"]
+        rendezvous_order(key("images", "a"), names),
+        ["h4", "h3", "h1", "h5", "h2"]
     );
     assert_eq!(
         rendezvous_order(key("patches", "0"), names),
         ["h1", "h2", "h3", "h5", "h4"]
     );
     assert_eq!(
-        arrival_key(key("templates", "a")).id_hex(),
-        "a6cce499661dbbe59bc23b6fce32b050326c4a1c33fde0477f39f093a7e7cd20"
+        arrival_key(key("images", "a")).id_hex(),
+        "fcf63e09e98604b792dd995327409422fce3595a12e497f46afd17839c71c94f"
     );
 }
 

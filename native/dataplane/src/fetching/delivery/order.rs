@@ -39,6 +39,9 @@ pub enum PartSource {
     File {
         /// Its path.
         path: PathBuf,
+        /// The manifest that the file is known to match, so that it need not be read to be sure of that.
+        #[serde(default)]
+        manifest: Option<PathBuf>,
     },
     /// An object in reach of the LAN, read in place.
     Host {
@@ -90,7 +93,7 @@ pub struct Order {
     pub dest: PathBuf,
     /// Ways to get it, best first.
     pub sources: Vec<Source>,
-    /// The manifest that a template is verified against.
+    /// The manifest that an image is verified against.
     pub manifest: Option<PathBuf>,
     /// Whom it is for.
     pub class: Class,
@@ -199,7 +202,10 @@ impl PartSource {
 
     pub(super) fn place(&self, trace: &Option<Trace>) -> Result<Place, TransferError> {
         match self {
-            PartSource::File { path } => Ok(Place::Local(path.clone())),
+            PartSource::File { path, manifest } => Ok(match manifest {
+                Some(manifest) => Place::Known(path.clone(), manifest.clone()),
+                None => Place::Local(path.clone()),
+            }),
             PartSource::Host {
                 url,
                 kind,

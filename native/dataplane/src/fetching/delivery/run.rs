@@ -130,7 +130,7 @@ impl Run<'_> {
 
     /// Leave a fill for later if its object arrives by other means.
     fn leave_to_others(&mut self) -> Result<(), TransferError> {
-        if !self.is_fill() || self.key.kind != Kind::Templates {
+        if !self.is_fill() || self.key.kind != Kind::Images {
             return Ok(());
         }
         let warnings = &mut self.warnings;

@@ -1,11 +1,11 @@
-//! Tests of templates that arrive, with a diffcached that is made.
+//! Tests of images that arrive, with a diffcached that is made.
 
 use super::*;
 use crate::testing::Directory;
 use std::os::unix::net::UnixListener;
 
 fn key() -> ObjectKey {
-    ObjectKey::parse("templates", &"a".repeat(64)).unwrap()
+    ObjectKey::parse("images", &"a".repeat(64)).unwrap()
 }
 
 fn request(want: Want, offset: u64, len: u64) -> RangeRequest {

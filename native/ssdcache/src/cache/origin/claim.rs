@@ -4,28 +4,23 @@
 //! volume to be cached. What opens it with `O_EXCL` is refused by the kernel while another holds it;
 //! this process holds it once, however often it opens it.
 
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock};
 
-use diffcache_base::locks::Unpoisoned;
 use rustix::fs::OFlags;
 
-type Held = HashMap<u64, Weak<File>>;
+use super::single::{Ends, Singles};
 
 /// Those that are held, by the number of the device.
-static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
-
-fn held() -> MutexGuard<'static, Held> {
-    HELD.lock().unpoisoned()
-}
+static HELD: LazyLock<Singles<Claim>> = LazyLock::new(Singles::default);
 
 /// Holds a device until it is dropped.
 pub(super) struct Claim {
-    _file: Arc<File>,
+    _file: File,
+    _ends: Ends,
 }
 
 impl Claim {
@@ -33,33 +28,25 @@ impl Claim {
     ///
     /// # Errors
     /// Another program, or the host, uses it.
-    pub(super) fn new(path: &Path, number: u64) -> io::Result<Self> {
-        if let Some(claim) = Self::held_already(number) {
-            return Ok(claim);
-        }
+    pub(super) fn new(path: &Path, number: u64) -> io::Result<Arc<Self>> {
+        HELD.get(number, |ends| Self::open(path, ends))
+    }
+
+    fn open(path: &Path, ends: Ends) -> io::Result<Self> {
         // Nothing is read through it; past the page cache as all of a device.
         let flags = (OFlags::EXCL | OFlags::DIRECT).bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = match opened {
-            Ok(file) => Arc::new(file),
-            // Another thread may have begun to hold it meanwhile.
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
-                return Self::held_already(number).ok_or_else(|| {
-                    let why = "the host or another program uses this device: it is mounted, part \
-                               of another device, or opened exclusively";
-                    io::Error::new(ErrorKind::ResourceBusy, why)
-                });
-            }
-            Err(error) => return Err(error),
-        };
-        held().insert(number, Arc::downgrade(&file));
-        Ok(Self { _file: file })
-    }
-
-    fn held_already(number: u64) -> Option<Self> {
-        let mut held = held();
-        held.retain(|_, file| file.strong_count() > 0);
-        let file = held.get(&number).and_then(Weak::upgrade)?;
-        Some(Self { _file: file })
+        let file = opened.map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => io::Error::new(
+                ErrorKind::ResourceBusy,
+                "the host or another program uses this device: it is mounted, part of another \
+                 device, or opened exclusively",
+            ),
+            _ => error,
+        })?;
+        Ok(Self {
+            _file: file,
+            _ends: ends,
+        })
     }
 }

@@ -17,6 +17,7 @@ use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal
 use serde_json::{Map, Value};
 
 use super::nbd::Source;
+use super::single::Ends;
 use crate::device::disk::Disk;
 
 const PROGRAM: &str = "qemu-storage-daemon";
@@ -36,6 +37,7 @@ pub struct Daemon {
     identity: String,
     socket: PathBuf,
     running: Mutex<Option<Running>>,
+    _ends: Ends,
 }
 
 struct Running {
@@ -50,7 +52,7 @@ impl Daemon {
     ///
     /// # Errors
     /// This is not a JSON object with a driver.
-    pub fn new(options: &str, socket: PathBuf) -> io::Result<Self> {
+    pub(super) fn new(options: &str, socket: PathBuf, ends: Ends) -> io::Result<Self> {
         let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let parsed: Map<String, Value> = serde_json::from_str(options)
             .map_err(|error| wrong(format!("not QEMU's options of a block device: {error}")))?;
@@ -67,6 +69,7 @@ impl Daemon {
             identity,
             socket,
             running: Mutex::new(None),
+            _ends: ends,
         })
     }
 
@@ -188,7 +191,7 @@ impl Drop for Daemon {
         let running = self.running.get_mut();
         if let Some(mut found) = running.unpoisoned().take() {
             found.end();
-            // Nothing serves it any more; the next daemon would replace it, too.
+            // Nothing serves it any more, and the next daemon has not begun.
             let _ = std::fs::remove_file(&self.socket);
         }
     }

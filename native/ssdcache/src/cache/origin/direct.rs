@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use diffcache_base::locks::Unpoisoned;
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
@@ -22,7 +22,7 @@ pub struct Direct {
     /// Writes of whole units share it; those of parts exclude one another and them.
     parts: RwLock<()>,
     /// Keeps others from the device.
-    _claim: Option<Claim>,
+    _claim: Option<Arc<Claim>>,
 }
 
 /// Addresses in memory are multiples of it.
@@ -69,7 +69,7 @@ impl Direct {
     }
 
     /// Keeps others from the device as long as this is open.
-    pub(super) fn holding(self, claim: Claim) -> Self {
+    pub(super) fn holding(self, claim: Arc<Claim>) -> Self {
         Self {
             _claim: Some(claim),
             ..self

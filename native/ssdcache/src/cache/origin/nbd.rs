@@ -213,6 +213,8 @@ impl<S: Source> Disk for NbdOrigin<S> {
         if now >= before {
             self.size.store(now, Ordering::Release);
             link.connection = Some(Arc::new(connection));
+            // With the former size, perhaps.
+            link.failed = None;
         }
         Ok(now)
     }

@@ -65,7 +65,7 @@ fn live(cache: &Cache, (steps, operations): &Life, fuse: &Fuse) {
             }
             Step::Read(offset, length) => cache.read(&volume, &mut vec![0; length], offset),
             Step::Flush => cache.flush(&volume),
-            Step::Settle => cache.settle(),
+            Step::Settle => cache.settle().map_err(io::Error::other),
         };
     }
     fuse.replace();

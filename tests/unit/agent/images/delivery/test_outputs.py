@@ -17,9 +17,9 @@ import stat
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.runtime import directories
 from tests import base
 from tests.unit.agent.images.delivery import test_serving
 
@@ -183,6 +183,6 @@ class GoneTest(test_serving.ServeTestCase):
         watch.gone.set()
         self.assertRaises(
             exceptions.Cancelled, host.server.deliver,
-            host.view.template('target'), outputs.LocalOutput(self.output),
+            host.view.image('target'), outputs.LocalOutput(self.output),
             None, watch)
         self.assertFalse(self.output.exists())

@@ -24,7 +24,7 @@ from diffcache_openstack.agent.images.delivery import recipes
 from diffcache_openstack.agent.images import image_costs
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -98,8 +98,8 @@ class RecipesTestCase(base.TestCase):
         repo = self.hosts['repo']
         repo.put(BASE)
         repo.put(TARGET)
-        repo.put(PATCH, view.PATCHES)
-        self.recipe = repo.put(RECIPE, view.RECIPES)
+        repo.put(PATCH, views.PATCHES)
+        self.recipe = repo.put(RECIPE, views.RECIPES)
         self.refresh()
         host = self.hosts['h1']
         self.tools = Tools()
@@ -116,31 +116,31 @@ class RecipesTestCase(base.TestCase):
         site = fakes.site_view(list(self.hosts.values()),
                                {'base': BASE, 'raw': TARGET},
                                [(BASE, TARGET)])
-        raw = site.template('raw')
+        raw = site.image('raw')
         packed = dataclasses.replace(
             raw, id='packed', disk_format='qcow2', file_size=len(PACKED),
             os_hash_algo='sha512', form_size=len(RECIPE),
             os_hash_value=hashlib.sha512(PACKED).hexdigest(),
             form_id=fakes.content_id(RECIPE))
         site = dataclasses.replace(site,
-                                   templates=(*site.templates, packed))
+                                   images=(*site.images, packed))
         for host in self.hosts.values():
             host.view = site
 
-    def template(self, name):
-        return self.hosts['h1'].view.template(name)
+    def image(self, name):
+        return self.hosts['h1'].view.image(name)
 
     def cost(self, name):
-        template = self.template(name)
-        return self.files.cost(template, self.costs.content(template))
+        image = self.image(name)
+        return self.files.cost(image, self.costs.content(image))
 
     def read(self, name, site_only=False):
-        with self.files.open(self.template(name), site_only) as reader:
+        with self.files.open(self.image(name), site_only) as reader:
             return reader.read(0, reader.size)
 
     def fetched(self):
         return [key for name, url, key in self.network.fetches
-                if url == 'http://repo' and key.kind != view.MANIFESTS]
+                if url == 'http://repo' and key.kind != views.MANIFESTS]
 
 
 class TestOpen(RecipesTestCase):
@@ -184,7 +184,7 @@ class TestOpen(RecipesTestCase):
 
     def test_packed_is_made_once_and_kept(self):
         self.hosts['h1'].put(TARGET)
-        self.hosts['h1'].put(RECIPE, view.RECIPES)
+        self.hosts['h1'].put(RECIPE, views.RECIPES)
         self.refresh()
         for _ in range(3):
             self.assertEqual(PACKED, self.read('packed', site_only=True))
@@ -254,8 +254,8 @@ class TestOpen(RecipesTestCase):
         self.assertEqual(PACKED, self.read('packed'))
 
     def test_dropped_while_it_is_read(self):
-        with self.files.open(self.template('packed'), False) as reader:
-            self.files.drop(self.template('packed'))
+        with self.files.open(self.image('packed'), False) as reader:
+            self.files.drop(self.image('packed'))
             self.assertEqual(PACKED, reader.read(0, reader.size))
         self.assertEqual([], self.store.oldest_first())
 
@@ -266,7 +266,7 @@ class TestOpenInOrder(RecipesTestCase):
     def setUp(self):
         super().setUp()
         self.tools.in_order = True
-        self.hosts['h1'].put(RECIPE, view.RECIPES)
+        self.hosts['h1'].put(RECIPE, views.RECIPES)
 
     def staged(self):
         return list((self.hosts['h1'].held.root / 'staging').iterdir())
@@ -283,7 +283,7 @@ class TestOpenInOrder(RecipesTestCase):
 
     def test_from_base_and_patch_without_the_content(self):
         host = self.hosts['h1']
-        base_key, patch_key = host.put(BASE), host.put(PATCH, view.PATCHES)
+        base_key, patch_key = host.put(BASE), host.put(PATCH, views.PATCHES)
         self.refresh()
         self.assertEqual(PACKED, self.read('packed'))
         self.assertEqual([(host.held.path(base_key),
@@ -309,7 +309,7 @@ class TestOpenInOrder(RecipesTestCase):
 class TestTake(RecipesTestCase):
 
     def take(self, name, data, length=None):
-        return self.files.take(self.template(name), io.BytesIO(data),
+        return self.files.take(self.image(name), io.BytesIO(data),
                                len(data) if length is None else length)
 
     def test_taken(self):
@@ -346,7 +346,7 @@ class TestTake(RecipesTestCase):
 class TestCosts(RecipesTestCase):
 
     def test_nothing_here(self):
-        content = self.costs.content(self.template('raw'))
+        content = self.costs.content(self.image('raw'))
         self.assertEqual(('repository', False), (content.way,
                                                  content.at_site))
         self.assertGreaterEqual(content.wan_bytes, fakes.SIZE)
@@ -354,23 +354,23 @@ class TestCosts(RecipesTestCase):
     def test_base_at_a_peer(self):
         self.hosts['h2'].put(BASE)
         self.refresh()
-        content = self.costs.content(self.template('raw'))
+        content = self.costs.content(self.image('raw'))
         self.assertEqual(('build', False), (content.way, content.at_site))
         self.assertLess(content.wan_bytes, fakes.SIZE // 10)
 
     def test_all_at_a_peer(self):
         self.hosts['h2'].put(TARGET)
         self.refresh()
-        content = self.costs.content(self.template('raw'))
+        content = self.costs.content(self.image('raw'))
         self.assertEqual(('peer', 0, True), (
             content.way, content.wan_bytes, content.at_site))
 
     def test_planned(self):
-        template = self.template('packed')
-        self.assertFalse(self.costs.planned(template))
+        image = self.image('packed')
+        self.assertFalse(self.costs.planned(image))
         self.hosts['h1'].held.want([holdings.PlacedObject(
-            view.Key(view.TEMPLATES, template.content_id), 0)])
-        self.assertTrue(self.costs.planned(template))
+            views.Key(views.IMAGES, image.content_id), 0)])
+        self.assertTrue(self.costs.planned(image))
 
     def test_a_file_takes_its_recipe_too(self):
         self.hosts['h1'].put(TARGET)

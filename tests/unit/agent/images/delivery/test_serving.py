@@ -21,9 +21,10 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
+from tests import waiting
 
 BASE, TARGET = b'base' * 100, b'target' * 100
 PATCH = fakes.make_patch(BASE, TARGET)
@@ -32,7 +33,7 @@ PATCH = fakes.make_patch(BASE, TARGET)
 class ServeTestCase(base.TestCase):
     """Three hosts with nothing and a repository with all."""
 
-    templates = {'base': BASE, 'target': TARGET}
+    images = {'base': BASE, 'target': TARGET}
     patches = [(BASE, TARGET)]
 
     def setUp(self):
@@ -41,17 +42,17 @@ class ServeTestCase(base.TestCase):
         self.hosts = {name: fakes.Host(self.directory, self.network, name,
                                        None if name == 'repo' else 10 ** 10)
                       for name in ('repo', 'h1', 'h2', 'h3')}
-        for content in self.templates.values():
+        for content in self.images.values():
             self.hosts['repo'].put(content)
         self.patch_keys = [
-            self.hosts['repo'].put(fakes.make_patch(*pair), view.PATCHES)
+            self.hosts['repo'].put(fakes.make_patch(*pair), views.PATCHES)
             for pair in self.patches]
         self.refresh()
         self.output = self.directory / 'disk'
 
     def refresh(self):
         site = fakes.site_view(list(self.hosts.values()),
-                               self.templates, self.patches)
+                               self.images, self.patches)
         for host in self.hosts.values():
             host.view = site
 
@@ -59,9 +60,9 @@ class ServeTestCase(base.TestCase):
         return self.hosts[name].server
 
     def serve(self, mode=building.ON_THE_FLY, name='h1'):
-        template = self.hosts[name].view.template('target')
+        image = self.hosts[name].view.image('target')
         served = self.server(name).deliver(
-            template, outputs.LocalOutput(self.output), mode)
+            image, outputs.LocalOutput(self.output), mode)
         self.assertEqual(TARGET, self.output.read_bytes())
         self.assertEqual([], list(
             (self.hosts[name].held.root / holdings.STAGING).iterdir()))
@@ -92,9 +93,9 @@ class ServeTest(ServeTestCase):
 
     def offered(self, own_bytes):
         """Serve to a client that could download so many bytes instead."""
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         return self.server().deliver(
-            template, outputs.LocalOutput(self.output),
+            image, outputs.LocalOutput(self.output),
             watch=contents.Watch(own_bytes))
 
     def test_a_file_with_fewer_bytes_is_left_to_its_client(self):
@@ -106,7 +107,7 @@ class ServeTest(ServeTestCase):
 
     def test_what_the_site_has_is_delivered_whatever_its_file_has(self):
         self.hosts['h2'].put(BASE)
-        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.hosts['h3'].put(PATCH, views.PATCHES)
         self.refresh()
         self.assertEqual('build', self.offered(1).way)
 
@@ -130,7 +131,7 @@ class ServeTest(ServeTestCase):
 
     def test_without_a_mode_both_are_measured(self):
         self.hosts['h2'].put(BASE)
-        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.hosts['h3'].put(PATCH, views.PATCHES)
         self.refresh()
         for _time in range(6):
             self.serve(None)
@@ -141,7 +142,7 @@ class ServeTest(ServeTestCase):
 
     def test_built_in_both_modes(self):
         self.hosts['h2'].put(BASE)
-        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.hosts['h3'].put(PATCH, views.PATCHES)
         self.refresh()
         for mode in building.MODES:
             served = self.serve(mode)
@@ -186,7 +187,7 @@ class ServeTest(ServeTestCase):
         held = self.hosts['h1']
         held.put(BASE)
         for mode in building.MODES:
-            patch_key = held.put(PATCH, view.PATCHES)
+            patch_key = held.put(PATCH, views.PATCHES)
             held.held.path(patch_key).write_bytes(b'gar\nbage')
             self.assertEqual(('build', 1, len(PATCH)), self.brief(mode))
             self.assertNotIn(patch_key, held.held)
@@ -208,7 +209,7 @@ class ServeTest(ServeTestCase):
 
     def test_the_wan_down_and_a_dearer_way_left(self):
         self.hosts['h1'].put(BASE)
-        self.hosts['h1'].put(PATCH, view.PATCHES)
+        self.hosts['h1'].put(PATCH, views.PATCHES)
         self.hosts['h1'].builder.manifest(fakes.content_id(TARGET),
                                           self.hosts['h1'].new_throttle())
         self.network.down.add('http://repo')
@@ -257,24 +258,24 @@ class ServeTest(ServeTestCase):
 
     def test_content_that_may_not_be_served(self):
         host, wanted = self.hosts['h1'], fakes.content_id(TARGET)
-        host.view = dataclasses.replace(host.view, templates=tuple(
-            dataclasses.replace(template, status=view.DEACTIVATED)
-            for template in host.view.templates))
+        host.view = dataclasses.replace(host.view, images=tuple(
+            dataclasses.replace(image, status=views.DEACTIVATED)
+            for image in host.view.images))
         for content_id in (wanted, 'f' * 64, None):
             self.assertFalse(host.server.deliver_content(content_id,
                                                          self.output))
         self.assertFalse(self.output.exists())
 
     def test_unknown_mode(self):
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         error = self.assertRaises(
-            exceptions.InvalidInput, self.server().deliver, template,
+            exceptions.InvalidInput, self.server().deliver, image,
             self.output, 'fast')
         self.assertIn(building.ON_THE_FLY, str(error))
 
     def test_missing_image(self):
         error = self.assertRaises(exceptions.NotFound,
-                                  self.hosts['h1'].view.template, 'nope')
+                                  self.hosts['h1'].view.image, 'nope')
         self.assertIn('nope', str(error))
 
     def test_nobody_has_it(self):
@@ -290,10 +291,10 @@ class ServeTest(ServeTestCase):
         self.assertEqual(b'old', self.output.read_bytes())
 
     def test_useless_outputs_are_refused_first(self):
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         for path in (self.directory / 'none' / 'disk', self.directory):
             error = self.assertRaises(
-                exceptions.InvalidInput, self.server().deliver, template,
+                exceptions.InvalidInput, self.server().deliver, image,
                 outputs.LocalOutput(path), building.ON_THE_FLY)
             self.assertIn(str(path), str(error))
         self.assertEqual([], self.network.fetches)
@@ -305,7 +306,7 @@ class ServeTest(ServeTestCase):
         fetch = plane.fetch
 
         def fetch_when_room(url, order, *rest):
-            if order.key.kind == view.TEMPLATES \
+            if order.key.kind == views.IMAGES \
                     and held.path(unwanted).exists():
                 raise exceptions.NoSpace('full')
             return fetch(url, order, *rest)
@@ -329,13 +330,13 @@ class ServeTest(ServeTestCase):
                                           self.hosts['h1'].new_throttle())
         plane.started.clear()
         plane.hold_fetches.clear()
-        template = self.hosts['h1'].view.template('target')
+        image = self.hosts['h1'].view.image('target')
         results = []
 
         def request(number):
             output = self.directory / f'disk{number}'
             results.append((server.deliver(
-                template, outputs.LocalOutput(output), building.ON_THE_FLY),
+                image, outputs.LocalOutput(output), building.ON_THE_FLY),
                 output.read_bytes()))
 
         threads = [threading.Thread(target=request, args=(n,))
@@ -374,10 +375,10 @@ class ServeTest(ServeTestCase):
         self.addCleanup(host.plane.hold_fetches.set)
         paths = [self.directory / 'target', self.directory / 'base']
         threads = [threading.Thread(target=server.deliver, args=(
-            host.view.template(path.name), outputs.LocalOutput(path),
+            host.view.image(path.name), outputs.LocalOutput(path),
             building.FETCH_AND_PATCH)) for path in paths]
         threads[0].start()
-        self.assertTrue(host.plane.started.wait(20))
+        self.assertTrue(host.plane.started.wait(waiting.SECONDS))
         threads[1].start()
         self.flight_of(fakes.key_of(BASE), 2)
         host.plane.hold_fetches.set()

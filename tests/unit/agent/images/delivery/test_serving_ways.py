@@ -17,7 +17,7 @@ import itertools
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.sites import view
+from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.images.delivery import test_serving
 
@@ -25,11 +25,11 @@ from tests.unit.agent.images.delivery import test_serving
 class ManifestTest(test_serving.ServeTestCase):
     """The target's manifest is that of the base, changed by the patch."""
 
-    manifest = fakes.key_of(test_serving.TARGET, view.MANIFESTS)
+    manifest = fakes.key_of(test_serving.TARGET, views.MANIFESTS)
 
     def setUp(self):
         super().setUp()
-        self.of_base = fakes.key_of(test_serving.BASE, view.MANIFESTS)
+        self.of_base = fakes.key_of(test_serving.BASE, views.MANIFESTS)
 
     def assert_computed(self, mode):
         served = self.serve(mode)
@@ -48,7 +48,7 @@ class ManifestTest(test_serving.ServeTestCase):
             self.serve(mode, f'h{mode}')
             self.assertIn(self.manifest, self.hosts[f'h{mode}'].held)
         self.assertEqual({key.kind for _, _, key in self.network.fetches},
-                         {view.PATCHES})
+                         {views.PATCHES})
 
     def test_that_of_the_base_comes_from_a_peer(self):
         self.hosts['h2'].put(test_serving.BASE)
@@ -131,7 +131,7 @@ class BorrowedTest(test_serving.ServeTestCase):
 
     def test_a_base_at_a_peer(self):
         self.borrow('h2', test_serving.BASE)
-        self.hosts['h3'].put(test_serving.PATCH, view.PATCHES)
+        self.hosts['h3'].put(test_serving.PATCH, views.PATCHES)
         self.refresh()
         for mode in building.MODES:
             served = self.serve(mode)
@@ -153,10 +153,10 @@ class BorrowedTest(test_serving.ServeTestCase):
 class ChainTest(test_serving.ServeTestCase):
     """Three patches lead from the base to the target, none directly."""
 
-    templates = {'base': test_serving.BASE, 'low': b'low' * 100,
-                 'high': b'high' * 100,
-                 'target': test_serving.TARGET}
-    patches = list(itertools.pairwise(templates.values()))
+    images = {'base': test_serving.BASE, 'low': b'low' * 100,
+              'high': b'high' * 100,
+              'target': test_serving.TARGET}
+    patches = list(itertools.pairwise(images.values()))
 
     def setUp(self):
         super().setUp()
@@ -166,7 +166,7 @@ class ChainTest(test_serving.ServeTestCase):
     def spread(self):
         """One patch at each host."""
         for name, patch in zip(('h1', 'h2', 'h3'), self.files):
-            self.hosts[name].put(patch, view.PATCHES)
+            self.hosts[name].put(patch, views.PATCHES)
         self.refresh()
 
     def test_built_in_both_modes(self):
@@ -239,7 +239,7 @@ class ChainTest(test_serving.ServeTestCase):
     def test_a_broken_middle_patch_here_is_quarantined(self):
         for mode in building.MODES:
             self.network.claims.clear()
-            key = self.hosts['h1'].put(self.files[1], view.PATCHES)
+            key = self.hosts['h1'].put(self.files[1], views.PATCHES)
             self.spread()
             self.hosts['h1'].held.path(key).write_bytes(b'gar\nbage')
             served = self.serve(mode)

@@ -14,7 +14,7 @@
 
 from diffcache_openstack.client.osc.image import cached_images
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -51,7 +51,7 @@ class TestCachedImages(cloud.CommandTest):
     def test_patches_of_several_images(self):
         for number in (1, 3):
             self.database.write(catalogue.put_patch,
-                                database.patch(2, number), objects_base.now())
+                                database.patch(2, number), versioned.now())
         for words, targets in (
                 (('--target', 't1', '--target', 't2'), (1, 2)),
                 (('--target', 't1', '--target', 't2', '--base', 't1'), (2,)),

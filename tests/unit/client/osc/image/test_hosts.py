@@ -23,7 +23,7 @@ from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import networks
 from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects as server_objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -41,7 +41,7 @@ class TestHosts(cloud.CommandTest):
             server_objects.PendingImage(
                 image_id='t9', state='waiting_for_space', attempts=2,
                 error='The file system of /x is full',
-                retry_at=objects_base.now())])
+                retry_at=versioned.now())])
         [row] = self.listed(hosts.ListPendingImages, 'hub', '--state',
                             'waiting_for_space')
         self.assertEqual(
@@ -57,7 +57,7 @@ class TestHosts(cloud.CommandTest):
             'h2', database.content(1), boot_sets.BootReads(
                 't1', 1 << 20, {0: (1, 5)}), requests=2.0, wait_seconds=3.0,
             from_peer=True, saved_seconds=6.0, pinned=True)],
-            objects_base.now())
+            versioned.now())
         [row] = self.listed(hosts.ListBootSets, 'h2', '--state', 'waiting')
         self.assertEqual(
             ('t1', 'waiting', 1 << 20, 0, True, 2.0, 3.0, True, 6.0),
@@ -70,7 +70,7 @@ class TestHosts(cloud.CommandTest):
     def test_holders_of_an_object(self):
         # Tables show the first twelve digits.
         patch = database.patch(2, 1, id='ab' * 32)
-        when = objects_base.now()
+        when = versioned.now()
         self.database.write(catalogue.put_patch, patch, when)
         self.database.write(held_rows.put_holdings, 'h1', [
             database.holding(1), server_objects.Holding(
@@ -102,12 +102,12 @@ class TestHosts(cloud.CommandTest):
 
     def test_objects(self):
         rows = self.listed(hosts.ListHostObjects, 'h1', '--kind',
-                           'templates')
+                           'images')
         self.assertEqual([['t1']], [row['Images'] for row in rows])
 
     def test_objects_of_a_site(self):
         rows = self.listed(hosts.ListHostObjects, '--site', 'edge', '--kind',
-                           'templates')
+                           'images')
         self.assertEqual(
             [('h1', database.content(1), 50, ['t1'])],
             [(row['Host'], row['ID'], row['Size'], row['Images'])

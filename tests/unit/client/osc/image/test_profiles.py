@@ -18,9 +18,10 @@ from osc_lib import exceptions
 import sqlalchemy as sa
 
 from diffcache_openstack.client.osc.image import profiles as commands
+from diffcache_openstack.common import profile_files
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.prefetch import profiles
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -33,12 +34,12 @@ class TestProfiles(cloud.CommandTest):
 
     def setUp(self):
         super().setUp()
-        template = database.template(7, size=10 * profiles.CHUNK)
-        template.id = IMAGE
-        self.database.write(catalogue.put_template, template,
-                            objects_base.now())
+        image = database.image(7, size=10 * profiles.CHUNK)
+        image.id = IMAGE
+        self.database.write(catalogue.put_image, image,
+                            versioned.now())
         self.file = self.directory / 'profile.json'
-        self.write({'chunk': profiles.CHUNK, 'profile': ROWS})
+        self.write(profile_files.document(profiles.CHUNK, ROWS))
 
     def write(self, document):
         self.file.write_text(json.dumps(document))
@@ -51,8 +52,8 @@ class TestProfiles(cloud.CommandTest):
         profile = self.create('--label', 'm1.small')
         path = self.directory / 'exported.json'
         self.take(commands.ExportProfile, profile, str(path))
-        self.assertEqual({'chunk': profiles.CHUNK, 'profile': ROWS},
-                         json.loads(path.read_text()))
+        self.assertEqual({'format': 1, 'chunk': profiles.CHUNK,
+                          'profile': ROWS}, json.loads(path.read_text()))
         self.assertRaises(exceptions.CommandError, self.take,
                           commands.ExportProfile, profile,
                           str(self.directory / 'none' / 'file'))
@@ -99,13 +100,20 @@ class TestProfiles(cloud.CommandTest):
                           commands.DeleteProfiles, profile)
 
     def test_files_that_are_no_profiles(self):
-        for document in ([], {}, {'chunk': 4096, 'profile': []},
-                         {'chunk': profiles.CHUNK, 'profile': 5}):
+        for document, reason in (
+                ([], 'format'), ({}, 'format'),
+                ({'chunk': profiles.CHUNK, 'profile': []}, 'format'),
+                ({**profile_files.document(profiles.CHUNK, []), 'format': 2},
+                 'format 2'),
+                (profile_files.document(4096, []), 'chunks'),
+                (profile_files.document(profiles.CHUNK, 5), 'chunks')):
             self.write(document)
-            self.assertRaises(exceptions.CommandError, self.create)
+            error = self.assertRaises(exceptions.CommandError, self.create)
+            self.assertIn(str(self.file), str(error))
+            self.assertIn(reason, str(error))
         self.file.write_text('{')
         self.assertRaises(exceptions.CommandError, self.create)
         self.file.unlink()
         self.assertRaises(exceptions.CommandError, self.create)
-        self.write({'chunk': profiles.CHUNK, 'profile': [[99, 1, 0]]})
+        self.write(profile_files.document(profiles.CHUNK, [[99, 1, 0]]))
         self.assertRaises(sdk_exceptions.BadRequestException, self.create)

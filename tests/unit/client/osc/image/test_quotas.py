@@ -15,9 +15,10 @@ import types
 
 from openstack import exceptions as sdk_exceptions
 
+from tests.unit.client import cloud  # Before services, which may be missing.
+
 from diffcache_openstack.client.osc.image import quotas
 from tests.unit.api import base
-from tests.unit.client import cloud
 
 
 def forbidden(name, ignore_missing):

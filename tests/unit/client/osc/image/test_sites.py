@@ -23,7 +23,7 @@ from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db.lazy import profiles
 from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.sites import host_rows
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -54,7 +54,7 @@ class TestSites(cloud.CommandTest):
     def test_one_of_several_sites_has_to_be_named(self):
         for number, site in enumerate(('north', 'edge', 'south')):
             self.database.write(host_rows.put_host, database.host(
-                f'host-{number}', site=site), objects_base.now())
+                f'host-{number}', site=site), versioned.now())
         error = self.assertRaises(exceptions.CommandError, self.take,
                                   sites.ShowReport)
         self.assertIn('edge, north, south', str(error))
@@ -89,12 +89,12 @@ class TestSites(cloud.CommandTest):
         self.assertEqual((2, 'build'), (len(ways), ways[0]['Way']))
 
     def test_lookup_of_what_a_lazy_boot_waits_for(self):
-        group, when = 2 ** 20, objects_base.now()
+        group, when = 2 ** 20, versioned.now()
         self.database.write(profiles.report,
                             profiles.Subject('t1', '', 'a'), 'h2', (1, 1),
                             [[0, 1, 10]], when)
         self.database.write(boot_sets.exchange, 'h2', [], None, when)
-        size = self.cloud.get_template('t1').size
+        size = self.cloud.get_image('t1').size
         way = self.listed(lookups.Lookup, 'h2', 't1')[-1]
         self.assertEqual(('lazy boot', min(size, group), 0),
                          (way['Way'], way['WAN'], way['LAN']))

@@ -16,7 +16,7 @@ from diffcache_openstack.client.osc.image import status
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects as server_objects
-from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versioned
 from tests.unit.client import cloud
 
 
@@ -26,7 +26,7 @@ class TestStatus(cloud.CommandTest):
         names, values = self.take(status.ShowStatus, 'edge', '--days', '1')
         found = dict(zip(names, values))
         text = found['requests'].human_readable()
-        self.assertIn('3, 0 failed, mean', text)
+        self.assertIn('3, 0 failed; 3 by agents, in ', text)
         self.assertIn('build 100%', text)
         self.assertEqual({'bytes': 15, 'whole_bytes': 3 * 10 ** 8},
                          found['wan'].machine_readable())
@@ -38,7 +38,7 @@ class TestStatus(cloud.CommandTest):
             server_objects.PendingImage(
                 image_id='t9', state='refused', attempts=1,
                 error='It has a backing file')])
-        self.database.write(host_rows.expire_hosts, objects_base.now())
+        self.database.write(host_rows.expire_hosts, versioned.now())
         found = self.shown(status.ShowStatus, 'edge')['problems']
         for text in ('Host h1 is dead', 'Host h2 is dead',
                      'Repository hub is dead', 'no plan yet',
@@ -46,6 +46,17 @@ class TestStatus(cloud.CommandTest):
                      ' file'):
             self.assertTrue(any(text in line for line in found),
                             f'{text}: {found}')
+
+    def test_the_mean_is_of_what_agents_delivered(self):
+        way = {'failed': 0, 'requests': 1}
+        found = status.Requests(status._count([
+            {**way, 'way': 'local', 'mean_s': 0.25},
+            {**way, 'way': 'nova', 'mean_s': 9.0, 'requests': 3}]))
+        self.assertEqual('4, 0 failed; 1 by agents, in 0.250 s each\n'
+                         'local 25%, nova 75%', found.human_readable())
+        found = status.Requests(status._count([
+            {**way, 'way': 'nova', 'mean_s': 9.0}]))
+        self.assertEqual('1, 0 failed\nnova 100%', found.human_readable())
 
     def test_without_requests(self):
         self.assertEqual('none', status.Requests(

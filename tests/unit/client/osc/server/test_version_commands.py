@@ -26,6 +26,8 @@ from diffcache_openstack.objects import versions as states
 from tests.unit.client import cloud
 from tests.unit.conductor import fakes
 
+VOLUME = '00000000-0000-4000-8000-000000000010'
+
 
 class Compute:
     """Nova, as the client sees it: servers are named as their ids."""
@@ -111,6 +113,18 @@ class TestVersions(VersionsTest):
         return type(self.cloud).wait_for_server_version(
             self.cloud, version_id, timeout, 0.05, progress)
 
+    def test_volumes_are_left_out_by_name_or_id(self):
+        seen, unseen = (f'00000000-0000-4000-8000-0000000000{number}'
+                        for number in (10, 11))
+        self.nova.change('running', volumes=(seen, unseen))
+        # One that Cinder does not show is left out by its ID.
+        self.app.client_manager.sdk_connection.block_storage = (
+            types.SimpleNamespace(find_volume=lambda name, ignore_missing:
+                                  types.SimpleNamespace(id=seen)))
+        self.take(version_commands.CreateVersion, 'running',
+                  '--exclude-volume', 'scratch', '--exclude-volume', unseen)
+        self.assertEqual([], self.host.next().volumes)
+
     def test_create_that_fails_is_an_error(self):
         def fail(version_id, timeout, progress):
             self.host.report(self.host.next(), states.FAILED,
@@ -146,12 +160,22 @@ class TestVersions(VersionsTest):
                                           other)['bytes'])
 
     def test_export(self):
-        version_id = self.save()
-        self.soon(self.hub, result=json.dumps({'image_id': 'x'}))
-        shown = self.shown(version_commands.ExportVersion, version_id,
-                           '--wait',
-                           '--name', 'Gold')
-        self.assertEqual({'image_id': 'x'}, shown['result'])
+        version_id = self.save(disks=[
+            *fakes.saved().disks, objects.VersionDisk(
+                device='vdb', size=2 ** 30, volume_id=VOLUME,
+                version='00000000-0000-4000-8000-000000000002')])
+        self.assertEqual([None, VOLUME], [
+            disk['volume_id'] for disk in self.shown(
+                version_commands.ShowVersion, version_id)['disks']])
+        for device in ((), ('--device', 'vdb')):
+            self.soon(self.hub, result=json.dumps({'image_id': 'x'}))
+            shown = self.shown(version_commands.ExportVersion, version_id,
+                               '--wait', '--name', 'Gold', *device)
+            self.assertEqual({'image_id': 'x'}, shown['result'])
+        error = self.assertRaises(
+            sdk_exceptions.NotFoundException, self.take,
+            version_commands.ExportVersion, version_id, '--device', 'vdz')
+        self.assertIn('vda, vdb', str(error))
 
     def test_tasks(self):
         version_id = self.save()
@@ -248,7 +272,8 @@ class TestHooks(VersionsTest):
         return hook.before(types.SimpleNamespace(**{
             'prefer_cached': False, 'hints': None, 'boot_mode': None,
             'profile': None, 'hydrate_by': None, 'hydrate_rate': None,
-            'properties': None, **arguments}))
+            'properties': None, 'boot_from_volume': None,
+            'block_devices': [], **arguments}))
 
     def test_server_from_a_version(self):
         version_id = self.save()
@@ -290,19 +315,67 @@ class TestHooks(VersionsTest):
             image='an-image', from_version=None, boot_mode='lazy')
         self.assertIn('openstack image set --boot-mode', str(error))
 
-    def test_version_with_several_disks_is_refused(self):
-        first = fakes.saved().disks[0]
-        second = objects.VersionDisk(
-            device='vdb', size=2 ** 20,
-            version='00000000-0000-4000-8000-000000000002')
-        version_id = self.save(disks=[first, second])
-        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+    @staticmethod
+    def disk(device, **values):
+        """A further disk of a version."""
+        return objects.VersionDisk(
+            device=device, size=2 ** 30 + 1,
+            version='00000000-0000-4000-8000-000000000002', **values)
+
+    def exported(self):
+        """Have the hub export disks; return their devices as it does."""
+        devices = []
+
+        def wait(task_id, timeout, progress=None):
+            task = self.hub.next()
+            devices.append(task.disks[0].device)
+            self.hub.report(task, result=json.dumps(
+                {'image_id': f'image-{task.disks[0].device}'}))
+            return self.cloud.get_version_task(task_id)
+
+        self.cloud.wait_for_version_task = wait
+        return devices
+
+    def test_new_volumes_in_place_of_those_of_a_version(self):
+        volumes = [self.disk(device, volume_id=VOLUME)
+                   for device in ('vdb', 'vdc')]
+        version_id = self.save(disks=[*fakes.saved().disks, *volumes])
+        exported = self.exported()
+        found = self.before(hooks.ServerCreate, image=None,
+                            from_version=version_id)
+        self.assertEqual(['vda', 'vdb', 'vdc'], exported)
+        self.assertEqual(('image-vda', None),
+                         (found.image, found.boot_from_volume))
+        self.assertEqual([{
+            'uuid': f'image-{device}', 'source_type': 'image',
+            'destination_type': 'volume', 'volume_size': 2}
+            for device in ('vdb', 'vdc')], found.block_devices)
+
+    def test_a_server_that_booted_from_a_volume(self):
+        version_id = self.save(disks=[self.disk('vda', volume_id=VOLUME)])
+        self.exported()
+        found = self.before(hooks.ServerCreate, image=None,
+                            from_version=version_id)
+        self.assertEqual(('image-vda', 2, []), (
+            found.image, found.boot_from_volume, found.block_devices))
+
+    def test_disks_that_the_server_would_lack(self):
+        for kind, mode, second in (
+                (hooks.ServerCreate, None, self.disk('vdb')),
+                (hooks.ServerCreate, 'lazy',
+                 self.disk('vdb', volume_id=VOLUME)),
+                (hooks.ServerRebuild, None,
+                 self.disk('vdb', volume_id=VOLUME))):
+            version_id = self.save(disks=[*fakes.saved().disks, second])
             error = self.assertRaises(
                 exceptions.CommandError, self.before, kind, image=None,
-                from_version=version_id)
+                from_version=version_id, boot_mode=mode)
             self.assertIn('2 disks (vda, vdb)', str(error))
-        # Nothing was started.
-        self.assertEqual(['save'], [
+            self.assertIn(f'export {version_id} --device vdb', str(error))
+            self.take(version_commands.DeleteVersion, version_id)
+            self.hub.report(self.hub.next())
+        # Nothing was exported.
+        self.assertNotIn('export', [
             task.kind for task in self.cloud.version_tasks()])
 
     def test_without_a_version_nothing_changes(self):

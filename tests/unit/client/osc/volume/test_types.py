@@ -14,6 +14,7 @@
 import argparse
 import contextlib
 import io
+import json
 import types
 from unittest import mock
 
@@ -21,57 +22,89 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from openstackclient.volume.v3 import volume_type
 from osc_lib import exceptions
+import requests
 
 from diffcache_openstack.client.osc.volume import types as volume_types
 from tests import base
 
 
 class Cinder:
-    """Volume types and QoS specs, as the SDK shows them."""
+    """Volume types and QoS specs, as Cinder answers the SDK of each series."""
 
     def __init__(self):
         self.specs = {}
         self.associations = {}
         self.in_use = []
+        # Of the type "database"; there is the type "web", too.
+        self.extra_specs = {}
 
     def find_type(self, name, ignore_missing=True):
         assert not ignore_missing
+        if name == 'web':
+            return types.SimpleNamespace(id=name, name=name, extra_specs={})
         if name != 'database':
             raise sdk_exceptions.NotFoundException(f'No Type for {name}')
-        return types.SimpleNamespace(id='t1', name=name)
+        return types.SimpleNamespace(id='t1', name=name,
+                                     extra_specs=self.extra_specs)
 
-    def qos_specs(self):
-        return iter(list(self.specs.values()))
+    def volumes(self, all_projects=False):
+        assert all_projects
+        return iter(self.in_use)
 
-    def qos_spec_associations(self, specs):
-        if specs not in self.associations:
-            raise sdk_exceptions.NotFoundException('gone')
-        return iter([types.SimpleNamespace(id=each, name={
-            't1': 'database'}.get(each, each))
-                     for each in self.associations[specs]])
+    def get(self, path, params=None):
+        match path.split('/')[2:], params or {}:
+            case [], {'marker': _}:
+                return answer({'qos_specs': []})
+            case [], {}:
+                return answer({'qos_specs': [
+                    vars(each) for each in self.specs.values()]})
+            case [specs, 'associations'], _:
+                if specs not in self.associations:
+                    return answer(status=404)
+                return answer({'qos_associations': [
+                    {'id': each, 'name': {'t1': 'database'}.get(each, each),
+                     'association_type': 'volume_types'}
+                    for each in self.associations[specs]]})
+            case [specs, 'associate'], {'vol_type_id': volume_type}:
+                self.associations[specs].append(volume_type)
+                return answer(status=202)
+
+    def post(self, path, json):
+        assert path == '/qos-specs'
+        wanted = dict(json['qos_specs'])
+        return answer({'qos_specs': vars(self.create_qos_spec(
+            wanted.pop('name'), wanted.pop('consumer'), **wanted))})
 
     def create_qos_spec(self, name, consumer, **specs):
-        if f'q-{name}' in self.specs:
-            raise sdk_exceptions.ConflictException(f'{name} exists')
+        assert f'q-{name}' not in self.specs
         found = types.SimpleNamespace(id=f'q-{name}', name=name,
                                       consumer=consumer, specs=specs)
         self.specs[found.id] = found
         self.associations[found.id] = []
         return found
 
-    def delete_qos_spec(self, specs):
+    def put(self, path, json):
+        specs = self.specs[path.removeprefix('/qos-specs/')].specs
+        specs.update(json['qos_specs'])
+        return answer({'qos_specs': specs})
+
+    def delete(self, path):
+        specs = path.removeprefix('/qos-specs/')
         assert not self.associations.pop(specs)
         del self.specs[specs]
+        return answer(status=202)
 
-    def associate_qos_spec(self, specs, volume_type):
-        self.associations[specs].append(volume_type)
 
-    def update_qos_spec(self, specs, **values):
-        self.specs[specs].specs.update(values)
-
-    def volumes(self, all_projects=False):
-        assert all_projects
-        return iter(self.in_use)
+def answer(document=None, status=200):
+    """Return an answer of Cinder."""
+    made = requests.Response()
+    made.status_code = status
+    if document is not None:
+        made.headers['Content-Type'] = 'application/json'
+        made._content = json.dumps(document).encode()
+    else:
+        made._content = b''
+    return made
 
 
 class Service:
@@ -101,7 +134,8 @@ class HookTest(base.TestCase):
         self.cinder = Cinder()
         self.app = types.SimpleNamespace(
             client_manager=types.SimpleNamespace(
-                volume=self.cinder, diffcache=Service()))
+                sdk_connection=types.SimpleNamespace(
+                    block_storage=self.cinder), diffcache=Service()))
 
     def run_hook(self, kind, command, *words, code=0):
         hook = kind(types.SimpleNamespace(app=self.app))
@@ -157,7 +191,7 @@ class TestVolumeTypes(HookTest):
 
     def test_specs_of_others_stay(self):
         other = self.cinder.create_qos_spec('other', 'front-end')
-        self.cinder.associate_qos_spec(other.id, 't2')
+        self.cinder.associations[other.id].append('t2')
         gone = self.cinder.create_qos_spec('gone', 'front-end')
         del self.cinder.associations[gone.id]
         self.set('database', '--ssd-cache', 'write-around')
@@ -189,7 +223,7 @@ class TestVolumeTypes(HookTest):
 
     def test_specs_that_reach_no_host(self):
         specs = self.cinder.create_qos_spec('slow', 'back-end')
-        self.cinder.associate_qos_spec(specs.id, 't1')
+        self.cinder.associations[specs.id].append('t1')
         error = self.assertRaises(exceptions.CommandError, self.set,
                                   'database', '--ssd-cache', 'off')
         self.assertIn('back-end', str(error))
@@ -224,6 +258,41 @@ class TestVolumeTypes(HookTest):
                          volume_types._specs(found))
 
 
+class TestCheck(HookTest):
+
+    def check(self):
+        command = volume_types.CheckType(self.app, None, cmd_name=None)
+        _columns, rows = command.take_action(
+            command.get_parser('x').parse_args(['database']))
+        return list(rows)
+
+    def refused(self):
+        return str(self.assertRaises(exceptions.CommandError, self.check))
+
+    def test_what_a_type_says_and_where(self):
+        self.assertEqual([], self.check())
+        self.create('database', '--ssd-cache', 'write-back')
+        self.cinder.extra_specs = {'diffcache:ssd_cache:min': '2GiB',
+                                   'cacheable': '<is> True', 'other': 'x'}
+        self.assertEqual([
+            ('diffcache:ssd_cache', 'write-back', 'QoS specs'),
+            ('cacheable', '<is> True', 'extra specs'),
+            ('diffcache:ssd_cache:min', '2GiB', 'extra specs')],
+            self.check())
+
+    def test_what_cannot_be_used(self):
+        self.cinder.extra_specs = {'diffcache:ssd_cache:mn': '2GiB'}
+        self.assertIn('diffcache:ssd_cache:mn: there is no such key',
+                      self.refused())
+        self.cinder.extra_specs = {'diffcache:ssd_cache': 'write-back'}
+        self.create('database', '--ssd-cache', 'write-through')
+        self.assertIn('remove one', self.refused())
+        self.cinder.extra_specs = {}
+        [specs] = self.cinder.specs.values()
+        specs.consumer = 'back-end'
+        self.assertIn('reach no host', self.refused())
+
+
 class TestVolumesInUse(HookTest):
     """Volumes of a type that is changed."""
 
@@ -248,9 +317,9 @@ class TestVolumesInUse(HookTest):
         other = self.cinder.create_qos_spec('q', 'both', **{
             'diffcache:ssd_cache': 'write-through',
             'diffcache:ssd_cache_odd': 'x', 'read_iops_sec': '9'})
-        self.cinder.associate_qos_spec(other.id, 't1')
+        self.cinder.associations[other.id].append('t1')
         # Specs may be those of several types.
-        self.cinder.associate_qos_spec(other.id, 'web')
+        self.cinder.associations[other.id].append('web')
         self.use('a', 'h1')
         self.use('b', 'h2', volume_type='web')
         self.use('c', 'h2', volume_type='mail')
@@ -264,6 +333,14 @@ class TestVolumesInUse(HookTest):
             '2 volumes of type database in use changed.\n1 volume of type'
             ' database in use in no SSD cache: cached when attached again, or'
             ' when the server is live-migrated.\n', self.said.getvalue())
+
+    def test_they_follow_extra_specs(self):
+        self.cinder.extra_specs = {'diffcache:ssd_cache': 'write-back'}
+        self.use('a', 'h1')
+        self.assertEqual(0, self.set('database', '--ssd-cache-max', '2GiB'))
+        self.assertEqual([('a', {'diffcache:ssd_cache': 'write-back',
+                                 'diffcache:ssd_cache:max': '2GiB'})],
+                         self.service.calls)
 
     def test_volumes_that_are_no_longer_cached(self):
         self.use('a', 'h1')

@@ -89,7 +89,7 @@ fn a_base_that_is_gone_is_no_fault_of_the_patches() {
     let chain = Chain::new();
     let source = chain.source();
     let base = id_of(&chain.site.base);
-    fs::remove_file(chain.site.peer.path(Kind::Templates, &base)).unwrap();
+    fs::remove_file(chain.site.peer.path(Kind::Images, &base)).unwrap();
     let failed = chain.site.read(&source, 0..1);
     assert!(matches!(failed, Err(SourceError::Absent(_))), "{failed:?}");
 }

@@ -242,3 +242,12 @@ fn another_size_is_refused_until_it_is_looked_for() {
     assert_eq!(4096, missing.size_now().unwrap());
     assert_eq!(8192, missing.size().unwrap());
 }
+
+#[test]
+fn a_connection_that_breaks_just_after_another_size_was_taken_is_made_again() {
+    let served = Served::new(8192, Manner::BreaksOnce);
+    let origin = NbdOrigin::missing(served.address.clone(), 4096);
+    assert!(origin.read_at(&mut [0; 10], 0).is_err());
+    assert_eq!(8192, origin.size_now().unwrap());
+    origin.read_at(&mut [0; 10], 8000).unwrap();
+}

@@ -1,0 +1,117 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes that are held: not in write-back while Cinder reads them."""
+
+import collections.abc
+import logging
+import pathlib
+import threading
+import time
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+
+LOG = logging.getLogger(__name__)
+
+# Of one volume at the same time; Cinder has few operations of a volume.
+_MOST = 100
+
+
+class Holds:
+    """Leases of operations that hold volumes, kept over restarts.
+
+    A volume is held while any lease of it lasts. A lease that lapsed stays
+    until the volume has returned to its mode: :meth:`forget`.
+
+    :param path: of the file
+    :param clock: seconds since 1970; over restarts there is no other clock
+    """
+
+    def __init__(self, path: pathlib.Path,
+                 clock: collections.abc.Callable[[], float] = time.time
+                 ) -> None:
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def begin(self, name: str, hold_id: str, seconds: float) -> None:
+        """Hold a volume for some time, or longer than until now.
+
+        :raises Busy: too many operations hold it
+        :raises OSError: it cannot be kept
+        """
+        with self._lock:
+            found = self._read()
+            leases = found.setdefault(name, {})
+            leases[hold_id] = self._clock() + seconds
+            if len(leases) > _MOST:
+                raise exceptions.Busy(
+                    f'Volume {name} is held by {_MOST} operations of Cinder'
+                    f' at the same time. Repeat this when one has ended.')
+            files.write_json(self._path, found)
+
+    def renew(self, name: str, hold_id: str, seconds: float) -> None:
+        """Hold a volume for longer.
+
+        :raises NotFound: the lease has lapsed
+        """
+        with self._lock:
+            found = self._read()
+            self._check(found, name, hold_id)
+            found[name][hold_id] = self._clock() + seconds
+            files.write_json(self._path, found)
+
+    def end(self, name: str, hold_id: str) -> None:
+        """End a lease.
+
+        :raises NotFound: it has lapsed before
+        """
+        with self._lock:
+            found = self._read()
+            self._check(found, name, hold_id)
+            found[name][hold_id] = 0.0
+            files.write_json(self._path, found)
+
+    def names(self) -> list[str]:
+        """Return the volumes with a lease, lapsed ones included."""
+        return list(self._read())
+
+    def is_held(self, name: str) -> bool:
+        """Return whether a lease of a volume lasts."""
+        return self._lasts(self._read().get(name, {}))
+
+    def forget(self, name: str) -> None:
+        """Forget the leases of a volume, unless one lasts."""
+        with self._lock:
+            found = self._read()
+            if name in found and not self._lasts(found[name]):
+                del found[name]
+                files.write_json(self._path, found)
+
+    def _lasts(self, leases: dict[str, float]) -> bool:
+        now = self._clock()
+        return any(now < until for until in leases.values())
+
+    def _check(self, found: dict[str, dict[str, float]], name: str,
+               hold_id: str) -> None:
+        if not self._clock() < found.get(name, {}).get(hold_id, 0.0):
+            raise exceptions.NotFound(
+                f'The hold {hold_id} of volume {name} has lapsed: the volume'
+                f' may have been in write-back since. Repeat the operation.')
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        try:
+            return files.read_json(self._path) or {}
+        except OSError as error:
+            LOG.error('Could not read %s, operations of Cinder that hold'
+                      ' volumes fail: %s', self._path, error)
+            return {}

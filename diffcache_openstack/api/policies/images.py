@@ -1,0 +1,28 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Policies of images."""
+
+from diffcache_openstack.api.policies import base
+
+RULES = base.Rules('images')
+LIST = RULES.add(
+    'list', base.READER, 'List the images that the project may see.',
+    ('GET', '/v1/images'))
+SHOW = RULES.add(
+    'show', base.READER, 'Show an image that the project may see.',
+    ('GET', '/v1/images/{image_id}'))
+LOCATIONS = RULES.add(
+    'locations', base.OPERATOR_READER,
+    'List the hosts that hold an image, and the images of a host'
+    ' (parameter "host").',
+    ('GET', '/v1/images/{image_id}/locations'),
+    ('GET', '/v1/images'))

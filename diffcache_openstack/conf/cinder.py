@@ -1,0 +1,26 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the Cinder client of the API."""
+
+from oslo_config import cfg
+
+from diffcache_openstack.conf import groups
+
+GROUP = cfg.OptGroup(
+    'cinder',
+    title='The block storage service',
+    help='How the API looks up the volumes of servers to save, each with the'
+         ' rights of the caller. Without it servers are saved without their'
+         ' volumes only.')
+
+OPTS: list[cfg.Opt] = []
+ACCESS = groups.Access(GROUP, 'block-storage')

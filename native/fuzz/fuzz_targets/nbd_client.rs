@@ -1,0 +1,8 @@
+//! Servers of NBD that say anything.
+
+#![no_main]
+
+use diffcache_fuzz::nbd;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| nbd::connect(data));

@@ -1,0 +1,90 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How long eventlet's hub, which runs all of a process, stood still.
+
+As a program it runs a service of OpenStack, and adds a line to a file for each
+gap: the time, and the seconds. Those of the start are left out::
+
+    python -m testing.hub_gaps FILE nova.cmd.compute [ARGUMENT...]
+"""
+
+import importlib
+import pathlib
+import sys
+import threading
+import time
+
+_STEP = 0.05
+# Gaps that are worth a line, and how long a service imports and starts.
+_NOTED_SECONDS = 0.1
+_START_SECONDS = 30.0
+
+
+class Meter:
+    """A thread of the hub that notices when it is woken late.
+
+    What it waited for a processor, while the machine had other work, is no
+    part of a gap.
+
+    :param path: of a file for a line for each gap; None for none
+    :ivar largest: the largest gap, in seconds
+    """
+
+    def __init__(self, path: pathlib.Path | None = None) -> None:
+        self._path = path
+        self._ended = False
+        self.largest = 0.0
+
+    def start(self) -> None:
+        """Measure until :meth:`stop`."""
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._ended = True
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        while not self._ended:
+            before, waited = time.monotonic(), _waited()
+            time.sleep(_STEP)
+            gap = (time.monotonic() - before - _STEP
+                   - (_waited() - waited))
+            self.largest = max(self.largest, gap)
+            if gap > _NOTED_SECONDS and before - started > _START_SECONDS:
+                self._note(gap)
+
+    def _note(self, gap: float) -> None:
+        if self._path is not None:
+            with open(self._path, 'a') as file:
+                file.write(f'{time.time():.1f} {gap:.3f}\n')
+
+
+def _waited() -> float:
+    """Return how long this thread has waited for a processor, in seconds."""
+    text = pathlib.Path('/proc/thread-self/schedstat').read_text()
+    return int(text.split()[1]) / 1e9
+
+
+def main() -> None:
+    """Run a service as its console script does, with a meter in it."""
+    path, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+    # The importing patches, and takes long.
+    service = importlib.import_module(name)
+    sys.argv = [f'nova-{name.rpartition(".")[2]}', *sys.argv[3:]]
+    path.touch()
+    Meter(path).start()
+    sys.exit(service.main())
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,151 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tests of ``diffcache-manage setup``."""
+
+import os
+import pathlib
+import stat
+
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.conf import opts
+from tests.unit.agent.data_plane import planes
+from tests.unit.cmd.manage import base
+
+ANSWERS = ('--controller', 'ctl=10.0.0.2', '--repository', 'hub=127.0.0.1',
+           '--site', 'edge', '--keystone', 'http://10.0.0.2:5000/v3')
+
+
+class SetupTest(base.ManageTest):
+
+    def setUp(self):
+        super().setUp()
+        self.made = self.directory / 'made'
+
+    def setup(self, *words):
+        result = self.run_words('setup', str(self.made), *words)
+        self.assertEqual((0, ''), (result.code, result.err))
+        return result.out
+
+    def configured(self, folder: str, *names: str):
+        """Return the configuration that a machine's services read."""
+        return opts.new_config([], files=[
+            str(self.made / folder / name)
+            for name in names or ('diffcache.conf',)])
+
+    def group(self, folder: str, name: str):
+        """Return the lines of a group of options of a machine."""
+        text = (self.made / folder / 'diffcache.conf').read_text()
+        return text.partition(f'[{name}]\n')[2].partition('\n[')[0]
+
+
+class TestSetup(SetupTest):
+
+    def test_every_machine_gets_what_its_services_read(self):
+        said = self.setup(*ANSWERS, '--compute', 'h1=10.1.0.7')
+        for name in ('ctl', 'hub', 'h1'):
+            self.assertIn(f'{self.made}/{name}/*', said)
+            conf = self.configured(name)
+            named = [conf.messaging.key_file, conf.messaging.authority_file]
+            if name != 'ctl':
+                plane = conf.data_plane
+                named += [plane.key_file, plane.tls_ca_file,
+                          plane.tls_cert_file, plane.tls_key_file]
+            for path in map(pathlib.Path, named):
+                self.assertEqual('/etc/diffcache', str(path.parent))
+                self.assertTrue((self.made / name / path.name).exists(), path)
+        agent = self.configured('h1').agent
+        self.assertEqual(('h1', 'edge', 'compute'),
+                         (agent.host, agent.site, agent.role))
+        self.assertEqual('repository', self.configured('hub').agent.role)
+        controller = self.configured('ctl')
+        self.assertIn('pymysql', controller.database.connection)
+        for group in ('nova', 'cinder', 'keystone_authtoken'):
+            self.assertIn('auth_type = password', self.group('ctl', group))
+
+    def test_keys_are_of_their_hosts_and_open_to_their_owner_alone(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        authority = host_keys.Authority(self.made / 'h1' / 'authority.pem')
+        for name, key, role, site in (
+                ('ctl', 'controller', 'controller', None),
+                ('hub', 'agent', 'repository', 'edge'),
+                ('h1', 'agent', 'compute', 'edge')):
+            key = host_keys.HostKey(self.made / name / f'{key}.key')
+            signer = authority.verify(key.certificate, key.sign(b'x'), b'x')
+            self.assertEqual((name, role, site),
+                             (signer.name, signer.role, signer.site))
+        for folder, _, files in os.walk(self.made):
+            for path in [folder, *(f'{folder}/{name}' for name in files)]:
+                mode = stat.S_IMODE(os.stat(path).st_mode)
+                if not path.endswith('.pem'):
+                    self.assertEqual(0, mode & 0o077, path)
+
+    def test_one_machine_may_be_controller_and_repository(self):
+        self.setup(*ANSWERS[:2], '--repository', 'ctl', *ANSWERS[4:],
+                   '--compute', 'h1')
+        conductor = self.configured('ctl')
+        agent = self.configured('ctl', 'diffcache.conf',
+                                'diffcache-agent.conf')
+        self.assertIn('controller.key', conductor.messaging.key_file)
+        self.assertIn('agent.key', agent.messaging.key_file)
+        self.assertEqual(('repository', 'https://10.0.0.2:9192'),
+                         (agent.agent.role, agent.data_plane.advertise_url))
+
+    def test_hosts_are_added_later_with_the_same_authority(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        before = (self.made / 'h1' / 'agent.key').read_bytes()
+        said = self.setup('--compute', 'h1', '--compute', 'h2=10.1.0.8')
+        self.assertIn('h1 has files already: unchanged', said)
+        self.assertEqual(before, (self.made / 'h1' / 'agent.key').read_bytes())
+        self.assertEqual((self.made / 'h1' / 'site.key').read_bytes(),
+                         (self.made / 'h2' / 'site.key').read_bytes())
+        key = host_keys.HostKey(self.made / 'h2' / 'agent.key')
+        host_keys.Authority(self.made / 'ctl' / 'authority.pem').verify(
+            key.certificate, key.sign(b'x'), b'x')
+
+    def test_what_cannot_be_is_refused(self):
+        made = str(self.made)
+        self.assert_fails(1, '--controller is missing', 'setup', made)
+        self.assert_fails(1, "no key for the repository", 'setup', made,
+                          *ANSWERS[:4], '--site', 'a b', *ANSWERS[6:],
+                          '--compute', 'h1')
+        self.assertFalse(self.made.exists())
+        self.assert_fails(2, 'is no host name', 'setup', made, '--compute',
+                          '../h1')
+        self.setup(*ANSWERS, '--compute', 'h1')
+        self.assert_fails(1, 'hub is the controller or the repository',
+                          'setup', made, '--compute', 'hub')
+        self.assert_fails(1, 'name hosts to add', 'setup', made)
+        (self.made / 'answers.json').write_text('[')
+        self.assert_fails(1, 'is damaged', 'setup', made, '--compute', 'h3')
+
+    def test_a_directory_with_other_files_is_left_alone(self):
+        self.made.mkdir()
+        (self.made / 'x').write_text('mine')
+        self.assert_fails(1, 'choose another directory', 'setup',
+                          str(self.made), *ANSWERS, '--compute', 'h1')
+        self.assertEqual(['x'], os.listdir(self.made))
+
+
+class TestTransfers(SetupTest, planes.DataPlaneTestCase):
+
+    def secure(self, name):
+        folder = self.made / name
+        return self.plane(name, tls_ca_file=str(folder / 'agents-ca.pem'),
+                          tls_cert_file=str(folder / 'agent-tls.pem'),
+                          tls_key_file=str(folder / 'agent-tls.key'))
+
+    def test_agents_with_these_certificates_trust_each_other(self):
+        self.setup(*ANSWERS, '--compute', 'h1=127.0.0.1')
+        server, reader = self.secure('hub'), self.secure('h1')
+        patch = self.hold('hub', 'patches', b'content')
+        self.fetch(reader, server, 'patches', patch)
+        self.assertEqual(0, server.stats()['handshakes_failed'])
