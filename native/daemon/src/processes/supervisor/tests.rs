@@ -2,7 +2,7 @@
 
 use super::*;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
@@ -127,6 +127,10 @@ fn keepers_that_hang_keep_no_other_one_from_being_listed() {
         let listed = scope.spawn(|| supervisor.list(LONG));
         // It has its question although no other one has answered.
         let (mut stream, _) = listener.accept().unwrap();
+        // A connection that is closed before its question was sent is an error.
+        let mut question = String::new();
+        BufReader::new(&stream).read_line(&mut question).unwrap();
+        assert!(question.contains("status"), "{question}");
         stream.write_all(b"{\"chunks\": 7}\n").unwrap();
         drop((stream, hung));
         listed.join().unwrap()
