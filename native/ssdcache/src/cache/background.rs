@@ -10,7 +10,7 @@ use super::volume::Volume;
 use super::Cache;
 use crate::device::intents::Intent;
 
-/// What is to be done for a volume, to be [run](Cache::run) in a thread of its own.
+/// Work on one volume, which [a thread of its own](Cache::run) does.
 pub struct Task {
     volume: Arc<Volume>,
     work: Work,
