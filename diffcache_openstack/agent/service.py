@@ -24,11 +24,9 @@ import typing
 
 from oslo_config import cfg
 from oslo_log import log
-import prometheus_client
 from stevedore import driver
 from stevedore import exception as stevedore_exception
 
-from diffcache_openstack.agent import agent_metrics
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import native_plane
@@ -107,10 +105,12 @@ from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.runtime import metrics
 from diffcache_openstack.runtime import service
 from diffcache_openstack.sites import views
 from diffcache_openstack.ssdcache import ssdcached
+
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.runtime import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -376,10 +376,15 @@ class Agent(service.Service):
             self._state / 'profiles',
             self.conf.agent.heartbeat_interval / _EXCHANGES)
 
-    def _new_metrics(self) -> metrics.MetricsServer | None:
+    def _new_metrics(self) -> 'metrics.MetricsServer | None':
         """Return the server of metrics; None if none is configured."""
         if not self.conf.metrics.listen:
             return None
+        # Not on hosts that serve none: the client of Prometheus takes memory.
+        import prometheus_client
+
+        from diffcache_openstack.agent import agent_metrics
+        from diffcache_openstack.runtime import metrics
         # Of this agent: there may be several in one process.
         registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)

@@ -21,6 +21,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keystone
+from diffcache_openstack.conf import groups
 
 _PERMANENT = {400: exceptions.InvalidInput, 403: exceptions.Forbidden,
               404: exceptions.NotFound, 409: exceptions.Conflict}
@@ -87,6 +88,7 @@ class ServiceClient(abc.ABC):
     def _connected(self) -> tuple[keystone.Session, typing.Any]:
         with self._lock:
             if self._session is None:
+                groups.register_access(self._conf, [self._group])
                 session = keystone.session(self._conf, self._group)
                 self._client = self._connect(
                     session, keystone.adapter_options(self._conf,

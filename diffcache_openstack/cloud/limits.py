@@ -23,6 +23,8 @@ from oslo_limit import limit
 import requests
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import groups
+from diffcache_openstack.conf import quota
 
 # Called with a project and names of resources; returns how much is used.
 Usage = collections.abc.Callable[
@@ -43,6 +45,7 @@ class KeystoneLimits:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, usage: Usage) -> None:
+        groups.register_access(conf, [quota.LIMIT_GROUP.name])
         self._conf = conf
         self._usage = usage
         self._lock = threading.Lock()

@@ -11,10 +11,4 @@
 #    under the License.
 """The console scripts."""
 
-import warnings
-
 from diffcache_openstack.runtime import threading_backend  # noqa: F401
-
-# Libraries below oslo.messaging load eventlet if it is installed. Nothing here
-# uses it, so its deprecation warning does not concern the user of a command.
-warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')

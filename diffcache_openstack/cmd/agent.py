@@ -9,41 +9,44 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache-agent``: the service on every compute and repository host."""
+"""``diffcache-agent``: the service on every compute and repository host.
+
+What the service needs is loaded after its privileged processes were forked:
+they need little of it, and what they copy of it as they run is memory of the
+host that guests lack.
+"""
 
 import os
-
-from oslo_config import cfg
+import typing
 
 from diffcache_openstack.agent.privileged import start
-from diffcache_openstack.cmd import services
 from diffcache_openstack.common import permissions
-from diffcache_openstack.runtime import service
+
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.cmd import services
 
 
-def _create(conf: cfg.ConfigOpts) -> service.Service:
-    """Create the agent, without the privileges that it was started with.
+def program(privileges: start.Privileges) -> 'services.Program':
+    """Return the program, without the privileges that it was started with."""
+    from diffcache_openstack.agent import service as agent_service
+    from diffcache_openstack.cmd import services
+    return services.Program(
+        'diffcache-agent',
+        description="Run this host's agent: it caches, builds, delivers "
+                    'and saves disk images.',
+        create=lambda conf: agent_service.Agent(conf,
+                                                privileges.outputs(conf)),
+        # One process: the state directory has one owner.
+        workers=lambda conf: 1)
+
+
+def main() -> int:
+    """Run the agent until SIGTERM.
 
     Other users may not read its new files. What Nova and Glance are to read
     is given to them explicitly.
     """
     os.umask(permissions.UMASK)
-    new_outputs = start.separate(conf)
-    # Not before: libraries that it needs start threads, which would keep the
-    # capabilities.
-    from diffcache_openstack.agent import service as agent_service
-    return agent_service.Agent(conf, new_outputs)
-
-
-PROGRAM = services.Program(
-    'diffcache-agent',
-    description="Run this host's agent: it caches, builds, delivers "
-                'and saves disk images.',
-    create=_create,
-    # One process: the state directory has one owner.
-    workers=lambda conf: 1)
-
-
-def main() -> int:
-    """Run the agent until SIGTERM."""
-    return services.main(PROGRAM)
+    privileges = start.separate()
+    from diffcache_openstack.cmd import services
+    return services.main(program(privileges))

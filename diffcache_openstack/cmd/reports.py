@@ -16,10 +16,10 @@ stack of each thread, processes, and options, of which secrets are left out.
 """
 
 import importlib.metadata
+import signal
+import typing
 
 from oslo_config import cfg
-from oslo_reports.generators import conf as configuration
-from oslo_reports import guru_meditation_report
 
 _PACKAGE = 'diffcache-openstack'
 
@@ -40,15 +40,29 @@ class _Version:
 def write_on_signal(conf: cfg.ConfigOpts, name: str) -> None:
     """Write a report when the process gets SIGUSR2.
 
-    It goes to standard error, or to a file in ``[oslo_reports] log_dir``.
+    It goes to standard error, or to a file in ``[oslo_reports] log_dir``. What
+    writes it is loaded for the first one.
 
     :param conf: the service's configuration
     :param name: of the service, with which the name of the file begins
     """
+    options = conf.oslo_reports
+    if options.file_event_handler:
+        _new_report(conf).setup_autorun(_Version(), name, conf=conf)
+        return
+    signal.signal(signal.SIGUSR2, lambda _number, frame: _new_report(
+        conf).handle_signal(_Version(), name, options.log_dir, frame))
+
+
+def _new_report(conf: cfg.ConfigOpts) -> typing.Any:
+    """Return a class of reports on a service."""
+    from oslo_reports.generators import conf as configuration
+    from oslo_reports import guru_meditation_report
+
     class Report(guru_meditation_report.TextGuruMeditation):
         # Of this class alone: a process may run one service after another.
         persistent_sections = []
 
     Report.register_section('Options of the Service',
                             configuration.ConfigReportGenerator(conf))
-    Report.setup_autorun(_Version(), name, conf=conf)
+    return Report

@@ -9,15 +9,23 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Registration of groups, and the options of access to other services."""
+"""Registration of groups, and the options of access to other services.
 
+keystoneauth, which defines the latter, is loaded when they are asked for: a
+compute host's agent needs none.
+"""
+
+import collections.abc
 import copy
 import dataclasses
+import importlib
+import pkgutil
 import types
 import typing
 
-from keystoneauth1 import loading
 from oslo_config import cfg
+
+from diffcache_openstack import conf as package
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +51,8 @@ class Access:
                 'connect_retries': 1, 'status_code_retries': 2}
 
     def register(self, conf: cfg.ConfigOpts) -> None:
-        """Add the options to a configuration."""
+        """Add the options to a configuration; those it has stay."""
+        from keystoneauth1 import loading
         conf.register_group(copy.deepcopy(self.group))
         name = self.group.name
         loading.register_auth_conf_options(conf, name)
@@ -56,6 +65,7 @@ class Access:
 
     def options(self) -> list[cfg.Opt]:
         """Return all options, each once, for the sample file."""
+        from keystoneauth1 import loading
         found = [*loading.get_auth_common_conf_options(),
                  *loading.get_auth_plugin_conf_options('password')]
         if self.service_type is None:
@@ -69,9 +79,37 @@ class Access:
 
 
 def register(conf: cfg.ConfigOpts, module: types.ModuleType) -> None:
-    """Register the group that a module of this package defines."""
+    """Register the group that a module of this package defines.
+
+    Its options of access are registered by their :class:`Access`.
+    """
     # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(module.GROUP))
     conf.register_opts(module.OPTS, group=module.GROUP)
-    if access := getattr(module, 'ACCESS', None):
-        access.register(conf)
+
+
+def modules() -> list[types.ModuleType]:
+    """Return the modules that define a group of options each, by name."""
+    names = sorted(module.name for module in
+                   pkgutil.iter_modules(package.__path__))
+    found = [importlib.import_module(f'{package.__name__}.{name}')
+             for name in names]
+    return [module for module in found if hasattr(module, 'GROUP')]
+
+
+def accesses() -> dict[str, Access]:
+    """Return the access to other services, by the name of its group."""
+    return {access.group.name: access for module in modules()
+            if (access := getattr(module, 'ACCESS', None))}
+
+
+def register_access(conf: cfg.ConfigOpts,
+                    names: collections.abc.Container[str] | None = None
+                    ) -> None:
+    """Register the options with which groups reach other services.
+
+    :param names: of the groups; None for all
+    """
+    for name, access in accesses().items():
+        if names is None or name in names:
+            access.register(conf)

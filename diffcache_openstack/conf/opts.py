@@ -17,16 +17,12 @@ several roles and several sites can run in one process.
 
 import collections
 import collections.abc
+import copy
 import functools
-import importlib
 import importlib.metadata
-import pkgutil
 import re
-import types
 import typing
 
-from keystoneauth1 import exceptions as ksa_exceptions
-from keystoneauth1 import loading
 from oslo_concurrency import opts as concurrency_options
 from oslo_config import cfg
 from oslo_db import options as db_options
@@ -37,7 +33,6 @@ from oslo_reports import opts as report_options
 from oslo_utils import importutils
 
 from diffcache_openstack.common import option_names
-from diffcache_openstack import conf as package
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import quota
 
@@ -48,24 +43,18 @@ EXCHANGE = 'diffcache'
 DEFAULT_CONNECTION = 'sqlite:////var/lib/diffcache/diffcache.sqlite'
 
 
-def _modules() -> list[types.ModuleType]:
-    """Return the modules that define a group of options each, by name."""
-    names = sorted(module.name for module in
-                   pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f'{package.__name__}.{name}')
-               for name in names]
-    return [module for module in modules if hasattr(module, 'GROUP')]
-
-
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """Return every group and its options for oslo-config-generator."""
-    found: dict[cfg.OptGroup, list[cfg.Opt]] = {}
-    for module in _modules():
-        found[module.GROUP] = list(module.OPTS)
-        if access := getattr(module, 'ACCESS', None):
-            found.setdefault(access.group, []).extend(access.options())
-    found[quota.LIMIT_GROUP] += quota.LIMIT_OPTS
+    found = _listed_without_access()
+    for access in groups.accesses().values():
+        found.setdefault(access.group, []).extend(access.options())
     return list(found.items())
+
+
+def _listed_without_access() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    found = {module.GROUP: list(module.OPTS) for module in groups.modules()}
+    found[quota.LIMIT_GROUP] = list(quota.LIMIT_OPTS)
+    return found
 
 
 def set_defaults() -> None:
@@ -89,9 +78,13 @@ def _unlisted_messaging_opts() -> dict[str, list[cfg.Opt]]:
 
 
 def register_all(conf: cfg.ConfigOpts) -> None:
-    """Register the suite's and oslo's options on a configuration."""
-    for module in _modules():
+    """Register the suite's and oslo's options on a configuration.
+
+    Those of access to other services follow in :func:`parse`.
+    """
+    for module in groups.modules():
         groups.register(conf, module)
+    conf.register_group(copy.deepcopy(quota.LIMIT_GROUP))
     conf.register_opts(quota.LIMIT_OPTS, group=quota.LIMIT_GROUP)
     for group, options in messaging_options.list_opts():
         conf.register_opts(options, group=group)
@@ -142,6 +135,10 @@ def parse(conf: cfg.ConfigOpts,
           help_text: HelpText | None = None) -> None:
     """Parse a command line and files into a configuration.
 
+    Files that say nothing of a service have nothing to reach it with: the
+    options for that are registered for the groups that files have, or for all
+    if there are no files.
+
     The parameters are those of :func:`new_config`.
     """
     if argv is None and files is None:
@@ -150,9 +147,13 @@ def parse(conf: cfg.ConfigOpts,
     conf(list(argv or ()), project=PROJECT, prog=program, version=version(),
          default_config_files=None if files is None else list(files),
          description=description)
-    for path in option_names.files_of(conf):
-        _check_names(path, conf)
-    _check_values(conf)
+    found = {path: option_names.read(path)
+             for path in option_names.files_of(conf)}
+    given = {name for sections in found.values() for name in sections}
+    groups.register_access(conf, given if found else None)
+    for path, sections in found.items():
+        _check_names(path, sections, conf)
+    _check_values(conf, given)
 
 
 # Groups to which libraries add options, and the namespaces where they list
@@ -162,14 +163,15 @@ _SHARED = {'DEFAULT': ('oslo.log', 'oslo.messaging', 'oslo.service.service'),
            'profiler': ('osprofiler',)}
 
 
-def _check_names(path: str, conf: cfg.ConfigOpts) -> None:
+def _check_names(path: str, sections: option_names.Sections,
+                 conf: cfg.ConfigOpts) -> None:
     """Check that a file has no option in our groups that these do not have.
 
     Groups that only libraries read are not checked.
 
     :raises UnknownOptionError: it has
     """
-    for section, given in option_names.read(path).items():
+    for section, given in sections.items():
         names = _names_of(section, (given.get('auth_type') or [''])[0])
         if names is None:
             continue
@@ -186,13 +188,15 @@ class BadValueError(cfg.Error):
     """A file gives an option of ours a value that does not fit it."""
 
 
-def _check_values(conf: cfg.ConfigOpts) -> None:
+def _check_values(conf: cfg.ConfigOpts, given: set[str]) -> None:
     """Check the values of the options in our groups, which are read lazily.
 
+    :param given: groups that files have
     :raises BadValueError: one does not fit its option
     """
     for group, options in _own_opts().items():
-        for option in options:
+        access = _access_opts(group) if group in given else []
+        for option in (*options, *access):
             try:
                 getattr(conf[group], option.dest)
             except cfg.NoSuchOptError:
@@ -213,7 +217,7 @@ def _names_of(section: str, auth_type: str) -> set[str] | None:
     :param auth_type: Keystone's plug-in that the group chooses, whose options
         it then has
     """
-    options = list(_own_opts().get(section, ()))
+    options = [*_own_opts().get(section, ()), *_access_opts(section)]
     if not options and section not in _SHARED:
         return None
     for namespace in _SHARED.get(section, ()):
@@ -222,6 +226,8 @@ def _names_of(section: str, auth_type: str) -> set[str] | None:
             return None
         options += listed[section]
     if auth_type:
+        from keystoneauth1 import exceptions as ksa_exceptions
+        from keystoneauth1 import loading
         try:
             options += loading.get_auth_plugin_conf_options(auth_type)
         except ksa_exceptions.NoMatchingPlugin:
@@ -231,8 +237,14 @@ def _names_of(section: str, auth_type: str) -> set[str] | None:
 
 @functools.cache
 def _own_opts() -> dict[str, list[cfg.Opt]]:
-    """Return the options of our groups."""
-    return {str(group.name): options for group, options in list_opts()}
+    """Return the options of our groups, without those of access."""
+    return {str(group.name): options
+            for group, options in _listed_without_access().items()}
+
+
+def _access_opts(name: str) -> list[cfg.Opt]:
+    access = groups.accesses().get(name)
+    return access.options() if access else []
 
 
 @functools.cache

@@ -17,7 +17,10 @@ all itself. It then asks those processes, which know a few typed calls each,
 check what they are asked for as if an enemy did, and pass on open files.
 """
 
+# Loaded here once, not by the daemon in each process.
+import concurrent.futures.thread  # noqa: F401
 import itertools
+import json
 import os
 import signal
 import socket
@@ -39,7 +42,10 @@ PREFIX = 'diffcache_openstack.agent.privileged'
 # Calls that a process works on at a time: some wait for QEMU's programs.
 _THREADS = 16
 _LONGEST_TEXT = 4096
+_LENGTH_BYTES = 4
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+Configure = typing.Callable[[dict[str, typing.Any]], None]
 
 
 class Channel(daemon.ForkingClientChannel):
@@ -72,6 +78,7 @@ class Context(priv_context.PrivContext):
         self._wanted = frozenset(wanted)
         self._instead = frozenset(instead)
         self._connected: socket.socket | None = None
+        self.pid = 0
         # For descriptors, by number: those that arrived and whose call has
         # not taken them yet.
         self._files, self._theirs = socket.socketpair(
@@ -85,30 +92,37 @@ class Context(priv_context.PrivContext):
         return (self._wanted & frozenset(permitted)
                 or self._instead & frozenset(permitted))
 
-    def fork(self, kept: typing.Iterable[int]) -> int:
-        """Start its process, before this one has threads; return its number.
+    def fork(self, kept: typing.Iterable[int], configure: Configure) -> None:
+        """Start its process, before this one has threads.
+
+        It waits for :meth:`connect` or :meth:`end`.
 
         :param kept: its capabilities
+        :param configure: states what it is for, from what :meth:`connect`
+            gets
         """
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             ours.close()
-            self._run(theirs, kept)
+            self._run(theirs, kept, configure)
         theirs.close()
         self._connected = ours
-        return pid
 
-    def _run(self, connected: socket.socket, kept: typing.Iterable[int]
-             ) -> typing.NoReturn:
+    def _run(self, connected: socket.socket, kept: typing.Iterable[int],
+             configure: Configure) -> typing.NoReturn:
         """Serve until the agent has ended."""
         status = 1
         try:
             # It ends after the agent, which may need it until then.
             for number in _IGNORED:
                 signal.signal(number, signal.SIG_IGN)
+            settings = receive_settings(connected)
+            if settings is None:
+                os._exit(0)
+            configure(settings)
             channel = comm.ServerChannel(connected)
             daemon.replace_logging(daemon.PrivsepLogHandler(
                 channel, processName=self.name))
@@ -122,10 +136,14 @@ class Context(priv_context.PrivContext):
         finally:
             os._exit(status)
 
-    def connect(self) -> None:
-        """Have entry points run in its process, which was forked before."""
+    def connect(self, settings: dict[str, typing.Any]) -> None:
+        """Have entry points run in its process, which was forked before.
+
+        :param settings: what it is for, as JSON can say it
+        """
         if self._connected is None:
             return
+        send_settings(self._connected, settings)
         try:
             self.channel = Channel(self._connected, self)
         except daemon.FailedToDropPrivileges as error:
@@ -133,6 +151,14 @@ class Context(priv_context.PrivContext):
                 f'The privileged process {self.name} does not work: see'
                 f' standard error for the reason.') from error
         self.set_client_mode(True)
+
+    def end(self) -> None:
+        """End its process, which is not needed."""
+        if self._connected is not None:
+            send_settings(self._connected, None)
+            self._connected.close()
+            self._connected = None
+            os.waitpid(self.pid, 0)
 
     def start(self, method: priv_context.Method = priv_context.Method.FORK
               ) -> None:
@@ -186,6 +212,28 @@ class Context(priv_context.PrivContext):
             return result, self._arrived.pop(number)
 
 
+def send_settings(connected: socket.socket,
+                  settings: dict[str, typing.Any] | None) -> None:
+    """Send a process what it is for; None if it is not needed."""
+    message = json.dumps(settings).encode()
+    connected.sendall(len(message).to_bytes(_LENGTH_BYTES) + message)
+
+
+def receive_settings(connected: socket.socket) -> typing.Any:
+    """Return what :func:`send_settings` sends; None if the agent ended."""
+    with connected.makefile('rb', buffering=0) as stream:
+        length = int.from_bytes(_read(stream, _LENGTH_BYTES))
+        return json.loads(_read(stream, length) or b'null')
+
+
+def _read(stream: typing.Any, length: int) -> bytes:
+    """Return so many bytes, fewer at the end; no byte beyond them is read."""
+    found = b''
+    while len(found) < length and (part := stream.read(length - len(found))):
+        found += part
+    return found
+
+
 def text(value: object) -> str:
     """Return an argument that is a text of usual length.
 
@@ -196,14 +244,12 @@ def text(value: object) -> str:
     return value
 
 
-# To write images to directories of Nova, and to give them to its user.
-OUTPUTS = Context('OUTPUTS', (capabilities.CAP_CHOWN,
-                              capabilities.CAP_DAC_OVERRIDE))
+# To write images to directories of Nova, to roll disks of servers back, to
+# keep files beside them, and to give each to its user.
+FILES = Context('FILES', (capabilities.CAP_CHOWN,
+                          capabilities.CAP_DAC_OVERRIDE))
 # To read disks of servers, whichever user the hypervisor gave them to.
 READER = Context('READER', (capabilities.CAP_DAC_READ_SEARCH,),
                  (capabilities.CAP_DAC_OVERRIDE,))
-# To roll them back, and to keep files beside them.
-WRITER = Context('WRITER', (capabilities.CAP_CHOWN,
-                            capabilities.CAP_DAC_OVERRIDE))
 # To run QEMU's programs on them.
 PROGRAMS = Context('PROGRAMS', (capabilities.CAP_DAC_OVERRIDE,))

@@ -73,55 +73,55 @@ def companions(path: str) -> list[str]:
 # -- writing
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def open_writable(path: str) -> tuple[None, int]:
     """Open a disk for reading and writing; pass on its descriptor."""
-    return _pass_on(contexts.WRITER, _files.open_writable(_path(path)))
+    return _pass_on(contexts.FILES, _files.open_writable(_path(path)))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def create(path: str) -> tuple[None, int]:
     """Create a file beside a disk, or empty it; pass on its descriptor."""
-    return _pass_on(contexts.WRITER, _files.create(_path(path)))
+    return _pass_on(contexts.FILES, _files.create(_path(path)))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def rename(path: str, name: str) -> None:
     """Rename a file beside a disk, durably."""
     _files.rename(_path(path), contexts.text(name))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def remove(path: str) -> None:
     """Remove a file beside a disk, if it exists."""
     _files.remove(_path(path))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def sync_directory(path: str) -> None:
     """Make the names of the files beside a disk durable."""
     _files.sync_directory(_path(path))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def create_room(disk: str) -> tuple[None, int]:
     """Create a private directory beside a disk; pass on its descriptor."""
-    return _pass_on(contexts.WRITER, _files.create_room(_path(disk)))
+    return _pass_on(contexts.FILES, _files.create_room(_path(disk)))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def adopt(disk: str) -> None:
     """Give a new disk the owner, group and mode of the old one."""
     _files.adopt(_path(disk))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def replace(disk: str) -> None:
     """Put the new disk that was adopted in the place of the old one."""
     _files.replace(_path(disk))
 
 
-@contexts.WRITER.entrypoint
+@contexts.FILES.entrypoint
 def remove_room(disk: str) -> None:
     """Remove a new disk, or what a killed process left of one."""
     _files.remove_room(_path(disk))
@@ -275,11 +275,11 @@ class PrivilegedDiskFiles(disk_files.DiskFiles):
 
     def open_writable(self, path: pathlib.Path) -> int:
         """Open a disk for reading and writing."""
-        return contexts.WRITER.receiving(open_writable, str(path))[1]
+        return contexts.FILES.receiving(open_writable, str(path))[1]
 
     def create(self, path: pathlib.Path) -> int:
         """Create a file beside a disk, or empty it; open it for writing."""
-        return contexts.WRITER.receiving(create, str(path))[1]
+        return contexts.FILES.receiving(create, str(path))[1]
 
     def rename(self, path: pathlib.Path, name: str) -> None:
         """Rename a file beside a disk, durably."""
@@ -299,7 +299,7 @@ class PrivilegedDiskFiles(disk_files.DiskFiles):
 
     def create_room(self, disk: pathlib.Path) -> int:
         """Create a private directory beside a disk, in which to build it."""
-        return contexts.WRITER.receiving(create_room, str(disk))[1]
+        return contexts.FILES.receiving(create_room, str(disk))[1]
 
     def adopt(self, disk: pathlib.Path) -> None:
         """Give a new disk the owner, group and mode of the old one."""

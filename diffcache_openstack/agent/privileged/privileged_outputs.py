@@ -72,13 +72,13 @@ def configure(roots: tuple[str, ...], staging: str) -> None:
     _service.roots, _service.staging = roots, staging
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def check(path: str) -> None:
     """Refuse an output that cannot be written."""
     _service.output(path)
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def create(path: str) -> tuple[int, int]:
     """Create an output under a hidden name; pass on its descriptor.
 
@@ -86,10 +86,10 @@ def create(path: str) -> tuple[int, int]:
     """
     part = _service.output(path).create()
     number = _service.add(part)
-    return number, contexts.OUTPUTS.send(part.fd)
+    return number, contexts.FILES.send(part.fd)
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def publish(number: int, durable: bool) -> None:
     """Hand an unfinished output over, under its final name."""
     part = _service.pop(number)
@@ -101,7 +101,7 @@ def publish(number: int, durable: bool) -> None:
         part.discard()
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def discard(number: int) -> None:
     """Remove an unfinished output."""
     part = _service.pop(number)
@@ -109,7 +109,7 @@ def discard(number: int) -> None:
         part.discard()
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def shares_mount(path: str) -> bool:
     """Return whether files of the agent can be renamed to be an output."""
     with _service.output(path).directory() as directory, \
@@ -117,7 +117,7 @@ def shares_mount(path: str) -> bool:
         return directory.shares_mount(staging)
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def take(path: str, name: str, durable: bool) -> None:
     """Make a file of the agent an output, by renaming it.
 
@@ -138,7 +138,7 @@ def take(path: str, name: str, durable: bool) -> None:
         part.discard()
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def open_readable(path: str) -> tuple[None, int]:
     """Open an output that all users may read; pass on its descriptor.
 
@@ -146,12 +146,12 @@ def open_readable(path: str) -> tuple[None, int]:
     """
     fd = _service.output(path).open()
     try:
-        return None, contexts.OUTPUTS.send(fd)
+        return None, contexts.FILES.send(fd)
     finally:
         os.close(fd)
 
 
-@contexts.OUTPUTS.entrypoint
+@contexts.FILES.entrypoint
 def clean(path: str) -> None:
     """Remove what killed processes left of an output."""
     outputs.LocalOutput(pathlib.Path(contexts.text(path)),
@@ -191,8 +191,8 @@ class PrivilegedOutput:
 
     def create(self) -> PrivilegedPart:
         """Create the file under a hidden name."""
-        return PrivilegedPart(*contexts.OUTPUTS.receiving(create,
-                                                          str(self.path)))
+        return PrivilegedPart(*contexts.FILES.receiving(create,
+                                                        str(self.path)))
 
     def can_take(self, source: pathlib.Path) -> bool:
         """Return whether a file can be renamed to be the output."""
@@ -205,7 +205,7 @@ class PrivilegedOutput:
 
     def open(self) -> int:
         """Open the file for reading, if all users of this host may read it."""
-        return contexts.OUTPUTS.receiving(open_readable, str(self.path))[1]
+        return contexts.FILES.receiving(open_readable, str(self.path))[1]
 
     def clean(self) -> None:
         """Remove what killed processes left of it."""

@@ -11,6 +11,8 @@
 #    under the License.
 """Separating the agent's privileges, before anything else of it runs."""
 
+import collections.abc
+import gc
 import logging
 import os
 import pathlib
@@ -31,37 +33,106 @@ LOG = logging.getLogger(__name__)
 
 # Where the agent's images are before they are handed over.
 _STAGING = pathlib.Path('objects') / 'staging'
-_DISKS = (contexts.READER, contexts.WRITER, contexts.PROGRAMS)
+_DISKS = frozenset((contexts.READER, contexts.FILES, contexts.PROGRAMS))
 
 
-def separate(conf: cfg.ConfigOpts) -> typing.Callable[[typing.Sequence[str]],
-                                                      outputs.Outputs]:
-    """Start the privileged processes, and drop this process's capabilities.
+class Privileges:
+    """The privileged processes that wait to be told what they are for.
 
-    Without capabilities, or as root, the agent handles files itself.
+    :param started: their contexts, each with the capabilities that it keeps
+    """
 
-    :returns: what makes outputs of the directories that they may be in
+    def __init__(self, started: dict[contexts.Context, frozenset[int]]
+                 ) -> None:
+        self._started = started
+
+    def outputs(self, conf: cfg.ConfigOpts
+                ) -> typing.Callable[[typing.Sequence[str]], outputs.Outputs]:
+        """Connect the processes that a configuration needs; end the others.
+
+        Without capabilities, or as root, the agent handles files itself.
+
+        :returns: what makes outputs of the directories that they may be in
+        """
+        roots = tuple(conf.versions.directories)
+        allowed = tuple(conf.agent.output_directories)
+        disk_files.use(disk_files.DiskFiles(roots))
+        if os.geteuid() == 0:
+            LOG.warning('The agent runs as root. Run it as a user of its own,'
+                        ' with the capabilities that the documentation lists'
+                        ' (Running the services).')
+        settings = {
+            'roots': roots, 'allowed': allowed,
+            'staging': str(pathlib.Path(conf.agent.state_dir) / _STAGING)}
+        # The agent asks for nothing else.
+        _configure(settings)
+        connected = self._connect(
+            _DISKS if roots else {contexts.FILES} if allowed else set(),
+            {**settings,
+             'log_level': logging.getLogger().getEffectiveLevel()})
+        if roots and connected:
+            disk_files.use(privileged_disks.PrivilegedDiskFiles(roots))
+        if allowed and contexts.FILES in connected:
+            return privileged_outputs.PrivilegedOutputs
+        return outputs.Outputs
+
+    def _connect(self, wanted: collections.abc.Set[contexts.Context],
+                 settings: dict[str, typing.Any]) -> set[contexts.Context]:
+        """Connect those of the processes that are wanted; end the others."""
+        for context in self._started.keys() - wanted:
+            context.end()
+        connected = self._started.keys() & wanted
+        for context in connected:
+            context.connect(settings)
+            LOG.info('Privileged process %s (%d) keeps %s', context.name,
+                     context.pid, ', '.join(sorted(
+                         capabilities.CAPS_BYVALUE[number]
+                         for number in self._started[context])))
+        return connected
+
+
+def separate() -> Privileges:
+    """Fork the privileged processes, and drop this process's capabilities.
+
     :raises InvalidInput: this process has threads, which would keep theirs
     """
-    roots = tuple(conf.versions.directories)
-    disk_files.use(disk_files.DiskFiles(roots))
     if os.geteuid() == 0:
-        LOG.warning('The agent runs as root. Run it as a user of its own, with'
-                    ' the capabilities that the documentation lists (Running'
-                    ' the services).')
-        return outputs.Outputs
+        return Privileges({})
     _check_single()
     # A program with the set-user-ID bit gives none back, either.
     _native.set_no_new_privileges()
-    started = _start(conf, roots)
+    # The processes share the memory that none of them writes to. Whatever each
+    # would do for itself is done here once: cffi parses a declaration at its
+    # first call, and the collector writes to each object that it looks at.
+    capabilities.set_keepcaps(False)
+    gc.collect()
+    gc.freeze()
+    permitted = capabilities.get_caps()[1]
+    started = {}
+    for context in (contexts.READER, contexts.FILES, contexts.PROGRAMS):
+        kept = context.granted(permitted)
+        if kept:
+            context.fork(kept, _begin)
+            started[context] = kept
     capabilities.drop_all_caps_except((), (), ())
-    for context in started:
-        context.connect()
-    if any(context in started for context in _DISKS):
-        disk_files.use(privileged_disks.PrivilegedDiskFiles(roots))
-    if contexts.OUTPUTS in started:
-        return privileged_outputs.PrivilegedOutputs
-    return outputs.Outputs
+    return Privileges(started)
+
+
+def _begin(settings: dict[str, typing.Any]) -> None:
+    """Prepare a privileged process for its calls."""
+    level = settings['log_level']
+    logging.getLogger().setLevel(level)
+    if level > logging.DEBUG:
+        # The agent logs what it says of its start.
+        logging.getLogger('oslo_privsep').setLevel(logging.WARNING)
+    _configure(settings)
+
+
+def _configure(settings: dict[str, typing.Any]) -> None:
+    """State what this process is for."""
+    privileged_outputs.configure(tuple(settings['allowed']),
+                                 settings['staging'])
+    privileged_disks.configure(tuple(settings['roots']))
 
 
 def _check_single() -> None:
@@ -75,25 +146,3 @@ def _check_single() -> None:
             f'The agent has {count} threads before it drops its capabilities:'
             f' unset what starts threads in every Python process, such as'
             f' sitecustomize.')
-
-
-def _start(conf: cfg.ConfigOpts, roots: tuple[str, ...]
-           ) -> list[contexts.Context]:
-    """Fork the processes for which there are capabilities."""
-    allowed = tuple(conf.agent.output_directories)
-    privileged_outputs.configure(
-        allowed, str(pathlib.Path(conf.agent.state_dir) / _STAGING))
-    privileged_disks.configure(roots)
-    permitted = capabilities.get_caps()[1]
-    wanted = [*([contexts.OUTPUTS] if allowed else []),
-              *(_DISKS if roots else [])]
-    started = []
-    for context in wanted:
-        kept = context.granted(permitted)
-        if kept:
-            pid = context.fork(kept)
-            LOG.info('Privileged process %s (%d) keeps %s', context.name, pid,
-                     ', '.join(sorted(capabilities.CAPS_BYVALUE[number]
-                                      for number in kept)))
-            started.append(context)
-    return started

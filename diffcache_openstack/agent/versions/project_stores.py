@@ -148,6 +148,7 @@ def _config(files: list[str]) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     for module in (version_options, barbican):
         groups.register(conf, module)
+    barbican.ACCESS.register(conf)
     conf([], project='diffcache', default_config_files=files)
     for name in conf.versions:
         conf.versions[name]  # Checks its value.

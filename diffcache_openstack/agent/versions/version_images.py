@@ -13,6 +13,7 @@
 
 import collections.abc
 import dataclasses
+import functools
 import logging
 import pathlib
 import typing
@@ -20,8 +21,10 @@ import uuid
 
 from oslo_config import cfg
 
-from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
+
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.cloud import glance
 
 LOG = logging.getLogger(__name__)
 
@@ -66,9 +69,15 @@ class VersionImages:
     """Glance, with the credentials of ``[glance]``."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._glance = glance.Glance(conf)
+        self._conf = conf
         self._most = conf.versions.export_limit
         self._most_bytes = conf.versions.export_size_limit
+
+    @functools.cached_property
+    def _glance(self) -> 'glance.Glance':
+        # Its client is loaded on the few hosts that store a version there.
+        from diffcache_openstack.cloud import glance
+        return glance.Glance(self._conf)
 
     def is_there(self, image_id: str) -> bool:
         """Return whether an image can be used.

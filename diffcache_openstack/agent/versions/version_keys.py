@@ -25,7 +25,7 @@ from oslo_config import cfg
 from oslo_context import context as oslo_context
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import keystone
+from diffcache_openstack.conf import groups
 from diffcache_openstack.versions import version_store
 
 _ALGORITHM = 'AES'
@@ -52,6 +52,9 @@ class Caller(oslo_context.RequestContext):
         :raises InvalidInput: the options do not suffice
         """
         if self._auth is None:
+            # Only where Barbican is used: it loads keystoneauth.
+            from diffcache_openstack.common import keystone
+            groups.register_access(self._conf, [GROUP])
             self._auth = keystone.auth(self._conf, GROUP)
         return self._auth
 

@@ -41,7 +41,7 @@ root = pathlib.Path(sys.argv[1])
 conf.set_override('state_dir', str(root / 'state'), 'agent')
 conf.set_override('output_directories', [str(root / 'instances')], 'agent')
 conf.set_override('directories', [str(root / 'instances')], 'versions')
-Outputs = start.separate(conf)
+Outputs = start.separate().outputs(conf)
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files, locks
@@ -203,7 +203,7 @@ class PrivilegesTest(base.TestCase):
             kept.append(int(tasks[0]['CapPrm'][0], 16))
             for task in tasks:
                 self.assert_task(task, kept[-1])
-        self.assertEqual([_FILES, _SEARCH, _FILES, _OVERRIDE], kept)
+        self.assertEqual([_SEARCH, _FILES, _OVERRIDE], kept)
         self.assertEqual(['NotAFile' if number == 1 else 'PermissionError'
                           if number == 6 else 'InvalidInput'
                           for number in range(8)], found['refused'])

@@ -27,6 +27,7 @@ from unittest import mock
 
 from openstackclient import shell
 
+from diffcache_openstack.agent.privileged import start
 from diffcache_openstack.cmd import agent
 from diffcache_openstack.cmd import api
 from diffcache_openstack.cmd import conductor
@@ -204,7 +205,8 @@ class TestOpenStackClient(ReferenceTest):
 
 class TestServices(ReferenceTest):
 
-    PROGRAMS = (agent.PROGRAM, api.PROGRAM, conductor.PROGRAM)
+    PROGRAMS = (agent.program(start.Privileges({})), api.PROGRAM,
+                conductor.PROGRAM)
 
     def test_each_option(self):
         section = self.page.partition('Services')[2]

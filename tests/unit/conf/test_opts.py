@@ -110,7 +110,8 @@ class TestNewConfig(base.TestCase):
         for group, options in own_opts():
             path = self.write_file('all.conf', (f'[{group.name}]\n' + ''.join(
                 f'{option.name} = \n' for option in options)).encode())
-            opts._check_names(str(path), opts.new_config())
+            opts._check_names(str(path), option_names.read(str(path)),
+                              opts.new_config())
 
     def test_name_of_host_has_no_room_for_topics_of_others(self):
         conf = opts.new_config()

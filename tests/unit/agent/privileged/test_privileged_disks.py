@@ -12,6 +12,7 @@
 """Disks by privileged processes: entry points, run in this process."""
 
 import os
+import socket
 import threading
 
 from diffcache_openstack.agent.privileged import contexts
@@ -118,11 +119,11 @@ class ContextTest(base.TestCase):
 
     def test_capabilities_that_a_process_keeps(self):
         for context, permitted, kept in (
-                (contexts.OUTPUTS, {0, 1, 2}, {0, 1}),
-                (contexts.OUTPUTS, {0}, {0}),
+                (contexts.FILES, {0, 1, 2}, {0, 1}),
+                (contexts.FILES, {0}, {0}),
                 (contexts.READER, {0, 1, 2}, {2}),
                 (contexts.READER, {0, 1, 3}, {1}),
-                (contexts.WRITER, {2}, set()),
+                (contexts.FILES, {2}, set()),
                 (contexts.PROGRAMS, {0, 1, 2}, {1})):
             self.assertEqual(kept, context.granted(permitted))
 
@@ -130,6 +131,24 @@ class ContextTest(base.TestCase):
         error = self.assertRaises(exceptions.ServiceUnavailable,
                                   contexts.READER.start)
         self.assertIn('restart the agent', str(error))
+
+    def test_one_that_is_not_needed_ends(self):
+        context = contexts.Context('UNNEEDED', ())
+        context.fork((), self.fail)
+        context.end()
+        self.assertRaises(ChildProcessError, os.waitpid, context.pid, 0)
+
+    def test_settings_arrive_whole_and_nothing_after_them(self):
+        ours, theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(theirs.close)
+        settings = {'roots': ['/instances'] * 1000}
+        contexts.send_settings(ours, settings)
+        ours.sendall(b'x')
+        self.assertEqual(settings, contexts.receive_settings(theirs))
+        self.assertEqual(b'x', theirs.recv(2))
+        ours.shutdown(socket.SHUT_WR)
+        self.assertIsNone(contexts.receive_settings(theirs))
 
     def test_this_process_opens_disks_itself_by_default(self):
         self.assertIs(disk_files.DiskFiles, type(disk_files.access()))
