@@ -59,11 +59,11 @@ it only signed answers of a conductor are believed.
             (PROCEED, 'it continues, which is logged and counted'),
         ],
         help='''
-What becomes of a snapshot, clone, upload or backup of a volume in use that may
-be in write-back when the conductor, or the agent of the volume's host, does
-not answer. Dangerous if ``proceed``: what the server wrote last may be
-missing, and later writes may be there without earlier ones. Volumes that
-cannot be in write-back do not depend on it.
+What to do with a snapshot, clone, upload or backup of a volume in use that may
+be in write-back mode when the conductor, or the agent of the volume's host,
+does not answer. Dangerous if ``proceed``: the server's last writes may be
+missing, and later writes may be present without earlier ones. Volumes that
+cannot be in write-back mode are not affected.
 '''),
     cfg.Opt(
         'hold_lease',
@@ -71,10 +71,10 @@ cannot be in write-back do not depend on it.
         default=30.0,
         advanced=True,
         help='''
-Seconds after which write-back of a volume resumes when cinder-volume, which
-had it held, has ended. While an operation runs, its holds are renewed three
-times in this time. An operation fails if the agent of the volume's host could
-not be reached for so long.
+Seconds after which write-back of a volume resumes if the cinder-volume that
+holds it has ended. While an operation runs, it renews its holds three times in
+this time. An operation fails if the agent of the volume's host cannot be
+reached for this time.
 '''),
     cfg.Opt(
         'hold_timeout',
@@ -82,9 +82,9 @@ not be reached for so long.
         default=3600.0,
         advanced=True,
         help='''
-Seconds for which one operation may hold a volume, the time in which its host
-writes back what the volume lacks included. After that write-back resumes, and
-the operation fails. Raise it if uploads of large volumes in use take longer.
+Seconds for which one operation may hold a volume, including the time in which
+the host writes back its dirty blocks. After that write-back resumes, and the
+operation fails. Raise it if uploads of large volumes in use take longer.
 '''),
     cfg.Opt(
         'queue_timeout',
@@ -95,7 +95,7 @@ the operation fails. Raise it if uploads of large volumes in use take longer.
 Seconds for which the writes of a group's volumes may wait while a backend that
 does not report ``consistent_group_snapshot_enabled`` snapshots one after the
 other. A group snapshot that takes longer fails, as it would not be of one
-moment. Guests see it as a slow storage.
+moment. To guests the storage appears slow meanwhile.
 '''),
     cfg.Opt(
         'rpc_timeout',
@@ -123,9 +123,9 @@ that owns it (``[agent] cinder_socket_group``).
         regex=r'0(\.\d{1,6})?|1(\.0{1,6})?|auto',
         advanced=True,
         help='''
-How much of a backup is stored again next to its neighbours so that restores
-are fast: 0 (only what is new) to 1 (all that differs from the volume's first
-backup), or ``auto`` for as much as keeps a restore within 1.15 times of that.
+How much data a backup stores again so that restores are fast: from 0 (only
+what is new) to 1 (all that differs from the volume's first backup). ``auto``
+stores as much as keeps restores within 1.15 times the time that 1 needs.
 '''),
     cfg.Opt(
         'restart_timeout',
@@ -133,8 +133,9 @@ backup), or ``auto`` for as much as keeps a restore within 1.15 times of that.
         default=60.0,
         advanced=True,
         help='''
-Seconds to wait for an agent or a conductor that does not answer, as while it
-is upgraded. Then a backup or restore resumes; after that time it fails.
+Seconds to wait for an agent or a conductor that does not answer, for example
+during its upgrade. If it answers within this time, a backup or restore
+resumes; otherwise it fails.
 '''),
 ]
 

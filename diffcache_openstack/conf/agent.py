@@ -149,9 +149,9 @@ security for what that trusts.
         min=1,
         help='''
 Days within which each stored object is read again from the disk and compared
-with its hash, in the background, whenever the disk is idle. A damaged one is
-no longer used, and the log and "diffcache-manage doctor" name what was
-delivered from it since it was last found right.
+with its hash, in the background, whenever the disk is idle. A damaged object
+is no longer used, and the log and "diffcache-manage doctor" name what was
+delivered from it since its last successful check.
 '''),
     cfg.Opt(
         'scrub_rate',
@@ -159,7 +159,7 @@ delivered from it since it was last found right.
         default=10 * 1000 ** 2,
         sample_default='10MB',
         help='''
-Most bytes that are read per second for ``scrub_days``, a number or with a unit
+Maximum bytes per second to read for ``scrub_days``, a number or with a unit
 (``10MB``). 10 MB/s read 6 TB in a week; "diffcache-manage doctor" warns if the
 rate does not suffice.
 '''),
@@ -168,7 +168,8 @@ rate does not suffice.
         default='$state_dir/agent.sock',
         help='''
 Path of the unix socket on which the agent serves Nova's driver on the same
-host. Its user needs access to the directory. Empty disables the socket.
+host. nova-compute's user needs access to its directory. Empty disables the
+socket.
 '''),
     cfg.StrOpt(
         'socket_group',
@@ -217,7 +218,7 @@ writes backups to them. Empty disables the socket.
         help='''
 Group whose members may connect to ``cinder_socket``, besides the agent's own
 user, which has to belong to it as well: one for cinder-backup alone. Unset:
-none. Members can do nothing there but what the conductor has begun for a
+none. Members can only perform operations that the conductor has started for a
 service with a key of Cinder's.
 '''),
     cfg.ListOpt(
@@ -248,8 +249,8 @@ deleted. A file larger than the capacity is built and sent, but not cached.
         advanced=True,
         help='''
 Seconds between two heartbeats to the conductor. With each heartbeat the agent
-fetches the site map if it changed, and resends reports that failed. Three
-times as often, hosts exchange what servers read of images that arrive. Must be
+fetches the site map if it changed, and resends reports that failed. Hosts
+exchange what servers read of arriving images three times as often. Must be
 well below ``[conductor] host_timeout``.
 '''),
 ]

@@ -67,8 +67,9 @@ Entries in one response of a listing if the request sets no limit.
         mutable=True,
         advanced=True,
         help='''
-Most entries in one response, whatever limit the request sets; clients get the
-rest with markers. Higher values make responses larger and slower.
+Maximum number of entries in one response, whatever limit the request sets;
+clients get the rest with markers. Higher values make responses larger and
+slower.
 '''),
     cfg.StrOpt(
         'response_validation',

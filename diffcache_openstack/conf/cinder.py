@@ -18,9 +18,9 @@ from diffcache_openstack.conf import groups
 GROUP = cfg.OptGroup(
     'cinder',
     title='The block storage service',
-    help='How the API looks up the volumes of servers to save, each with the'
-         ' rights of the caller. Without it servers are saved without their'
-         ' volumes only.')
+    help='How the API looks up the volumes of servers to save, with the'
+         ' rights of the caller. Without it, servers can only be saved without'
+         ' their volumes.')
 
 OPTS: list[cfg.Opt] = []
 ACCESS = groups.Access(GROUP, 'block-storage')

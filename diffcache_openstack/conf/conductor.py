@@ -39,8 +39,8 @@ several, agents do not notice the failure of one.
         help='''
 Seconds without a heartbeat after which a host is considered dead: peers do not
 read from it and plans do not use it. Use at least three times ``[agent]
-heartbeat_interval``, so that a lost message has no effect. Time in which no
-conductor ran, or none reached the database, does not count.
+heartbeat_interval``, so that a lost message has no effect. Time during which
+no conductor was running or could reach the database does not count.
 '''),
     cfg.ListOpt(
         'site_networks',
@@ -50,8 +50,8 @@ Networks of the sites from which hosts may serve images, as
 ``SITE=ADDRESS/PREFIX``, for instance ``edge=10.1.0.0/16, edge=2001:db8::/32``.
 A host whose ``[data_plane] advertise_url`` has an address outside of the
 networks of its site is refused; one with the host's own name is accepted. For
-a site with no network here, all addresses are accepted but those that are
-link-local, multicast or unspecified.
+a site with no network here, all addresses are accepted except link-local,
+multicast and unspecified ones.
 '''),
     cfg.IntOpt(
         'check_interval',

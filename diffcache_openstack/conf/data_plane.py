@@ -130,9 +130,9 @@ announces.
         type=units.Size(),
         default=0,
         help='''
-Most bytes per second that this agent sends to all its peers together, in bytes
-or with a unit (``25MB``). At a repository all sites share this bandwidth. 0
-sets no limit.
+Maximum bytes per second that this agent sends to all its peers together, in
+bytes or with a unit (``25MB``). At a repository all sites share this
+bandwidth. 0 sets no limit.
 '''),
     cfg.Opt(
         'compress_below',
@@ -166,8 +166,9 @@ for the peer counts.
         min=1,
         advanced=True,
         help='''
-Connections of peers that are served at the same time. Each takes a thread and
-a file descriptor. 128 more have room until their first request is accepted.
+Maximum number of peers' connections that are served at the same time. Each
+takes a thread and a file descriptor. Up to 128 more connections may wait for
+their first request to be accepted.
 '''),
     cfg.IntOpt(
         'max_connections_per_address',
@@ -175,8 +176,8 @@ a file descriptor. 128 more have room until their first request is accepted.
         min=1,
         advanced=True,
         help='''
-Connections of one address that are served at the same time; more are answered
-as busy. Raise it, up to ``max_connections``, at a repository whose sites
-are behind one address each.
+Maximum number of connections from one address that are served at the same
+time; further ones get the answer "busy". Raise it, up to ``max_connections``,
+at a repository whose sites are behind one address each.
 '''),
 ]

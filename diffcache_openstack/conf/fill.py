@@ -33,10 +33,10 @@ OPTS = [
         type=units.Size(),
         default=0,
         help='''
-Most bytes per second that fills of this host fetch, in bytes or with a unit
-(``2MB``). Requests and boot sets are not limited. Use less than the site's WAN
-bandwidth divided by its number of hosts, so that requests are not slowed down.
-0 sets no limit.
+Maximum bytes per second that fills of this host fetch, in bytes or with a unit
+(``2MB``). Requests and boot sets are not limited. Set it below the site's WAN
+bandwidth divided by its number of hosts, so that fills do not slow down
+requests. 0 sets no limit.
 '''),
     cfg.ListOpt(
         'windows',

@@ -18,9 +18,9 @@ from diffcache_openstack.common import units
 GROUP = cfg.OptGroup(
     'lazy',
     title='Images that are served while they arrive',
-    help='The service diffcached beside an agent, which shows images as files'
-         ' while most of their bytes are still elsewhere. diffcache-lazy'
-         ' starts it with these options and those of [data_plane].')
+    help="The daemon diffcached on an agent's host, which provides images as"
+         ' files before their content has arrived. diffcache-lazy starts it'
+         ' with these options and those of [data_plane].')
 
 NONE = 'none'
 IDLE = 'idle'
@@ -32,8 +32,8 @@ OPTS = [
         'socket',
         sample_default='/var/lib/diffcache/lazy/diffcached.sock',
         help='''
-Path of the unix socket of diffcached on this host. If it is not set, the agent
-has no image served while it arrives, and servers wait for their whole image.
+Path of the unix socket of diffcached on this host. If it is not set, lazy boot
+is disabled on this host: servers wait for their whole image.
 '''),
     cfg.StrOpt(
         'socket_group',
@@ -44,17 +44,17 @@ has no image served while it arrives, and servers wait for their whole image.
         'state_dir',
         default='/var/lib/diffcache/lazy',
         help='''
-Directory for what has arrived of images. It has to be on the filesystem of
-``[agent] state_dir``: a whole image becomes an object of the agent by a second
-name of the same file.
+Directory for the parts of images that have arrived. It has to be on the
+filesystem of ``[agent] state_dir``: a complete image becomes an object of the
+agent by a hard link.
 '''),
     cfg.StrOpt(
         'mount',
         default='/var/lib/diffcache/lazy/mount',
         help='''
 Directory below which diffcached mounts a file system for each image. The users
-of Nova and of QEMU need to pass through it. The unit diffcache-lazy-mount
-names it, too.
+of Nova and of QEMU need the right to enter it. If it is changed, change it in
+the unit diffcache-lazy-mount, too.
 '''),
     cfg.StrOpt(
         'image_group',
@@ -62,18 +62,18 @@ names it, too.
         help='''
 Group that may read the images below ``mount``, private ones among them: the
 users of Nova and of QEMU have to be in it, and no others should be. If it is
-not set, only root, the user that diffcached runs as and its group read them.
-Holds for images that are served from then on.
+not set, only root, the user that diffcached runs as and its group read them. A
+change affects only images that are served from then on.
 '''),
     cfg.StrOpt(
         'mounter',
         sample_default='/run/diffcache-lazy-mount.sock',
         advanced=True,
         help='''
-Path of the unix socket of the mounter, a process that mounts for diffcached
-and has no other task: diffcached needs no privilege then. The unit
-diffcache-lazy sets it in the environment, which comes before this file. If it
-is not set, diffcached mounts itself, and needs CAP_SYS_ADMIN.
+Path of the unix socket of the mounter, a process whose only task is to mount
+for diffcached, so that diffcached needs no privilege. The unit diffcache-lazy
+sets it in the environment, which takes precedence over this file. If it is not
+set, diffcached mounts by itself and needs CAP_SYS_ADMIN.
 '''),
     cfg.Opt(
         'wait',
@@ -81,11 +81,11 @@ is not set, diffcached mounts itself, and needs CAP_SYS_ADMIN.
         default=120.0,
         advanced=True,
         help='''
-Seconds that a guest's read waits for bytes that no source serves. Then it
-fails, and the guest is stopped until more arrives, or sees an input/output
-error (``[diffcache] read_error_policy`` of nova.conf). With higher values
-guests hang for longer before they are stopped; a guest that is stopped by an
-outage notices less of it.
+Seconds that a guest's read waits for bytes that no source serves. After that
+the read fails, and the guest is paused until more arrives, or sees an
+input/output error (``[diffcache] read_error_policy`` of nova.conf). With
+higher values guests hang for longer before they are paused, but short outages
+pause none.
 '''),
     cfg.StrOpt(
         'hydrate',
@@ -95,17 +95,17 @@ outage notices less of it.
             (NONE, 'only what guests read is fetched'),
         ],
         help='''
-Whether images become whole by themselves. Servers whose image is not whole
-depend on the hosts that it comes from.
+Whether the rest of an image is fetched in the background. Servers whose image
+is incomplete depend on the hosts that it comes from.
 '''),
     cfg.Opt(
         'hydrate_rate',
         type=units.Size(),
         default=0,
         help='''
-Bytes per second and image that hydration fetches at most, as a number or with
-a unit (``2MB``). Lower values leave more of the WAN to others; 0 is no limit.
-Reads of guests are not limited.
+Maximum bytes per second that hydration fetches of each image, as a number or
+with a unit (``2MB``). Lower values leave more of the WAN to others; 0 sets no
+limit. Reads of guests are not limited.
 '''),
     cfg.Opt(
         'in_flight',
@@ -113,10 +113,11 @@ Reads of guests are not limited.
         default=3,
         advanced=True,
         help='''
-Chunks of 256 KiB of an image that this host prefetches at the same time. More
-fill a fast link over a long distance: 3 in a round trip of 100 ms are 63
-Mbit/s. With more, reads that were not foreseen wait longer behind them. Holds
-for images that are served from then on.
+Number of chunks (256 KiB) of an image that this host prefetches at the same
+time. Higher values fill a fast link with a long round trip: 3 chunks per 100
+ms are 63 Mbit/s. With higher values, reads that were not predicted wait longer
+behind the prefetched chunks. A change affects only images that are served from
+then on.
 '''),
     cfg.Opt(
         'threshold',
@@ -126,11 +127,11 @@ for images that are served from then on.
         help='''
 Prefetch a chunk, and count it as part of the boot set of its image, once this
 many servers have read it. Below 1: this share of the servers that read the
-most frequent chunk. With lower values more is fetched that others do not read;
-with higher ones they wait for more of what they read. With a number, nothing
-is known of an image until as many servers have read it; a host counts in
-profiles for at most 16. Set the same value for conductors, the API and hosts.
-On hosts it holds for images that are served from then on.
+most frequent chunk. With lower values more chunks are fetched in vain; with
+higher ones servers wait for more of their reads. With a value of 1 or more, an
+image has no profile until that many servers have read it; one host counts for
+at most 16 servers. Set the same value for conductors, the API and hosts. On
+hosts a change affects only images that are served from then on.
 '''),
     cfg.StrOpt(
         'share_profiles',
@@ -142,21 +143,20 @@ On hosts it holds for images that are served from then on.
         ],
         advanced=True,
         help='''
-Who learns from what servers read of public images. Profiles of other images
-are always those of one project. With "project" hosts do not teach each other
-by hints either, which tell no projects apart. Set the same value for
-conductors, the API and diffcache-lazy.
+Which servers benefit from the profile of a public image. Profiles of other
+images are always used within one project only. With "project", hosts do not
+exchange hints either, since hints do not distinguish projects. Set the same
+value for conductors, the API and diffcache-lazy.
 '''),
     cfg.BoolOpt(
         'carry_profiles',
         default=True,
         advanced=True,
         help='''
-Whether an image that no server has read yet gets the profile of a similar
-image, such as the build before, at the places where it has the same content.
-Repositories compute it, which reads the image once. Without it, the first
-servers of a new image wait for more of what they read. Conductors read this
-option.
+Whether an image that no server has read yet starts with the profile of a
+similar image, such as its previous build, for the content that both share.
+Repositories compute it by reading the image once. If false, the first servers
+of a new image wait for more of their reads. Only conductors read this option.
 '''),
     cfg.Opt(
         'boot_set_share',
@@ -165,10 +165,10 @@ option.
         advanced=True,
         help='''
 Share of each host's ``[agent] cache_capacity`` for boot sets: the chunks that
-boots read, of images that the host does not hold. Whole percents count. What
-sets may take is not there for whole images. With higher values lazy boots of
-more images start without waiting; 0 plans none, and precache jobs get none.
-Set the same value for all conductors; agents do not read it.
+boots read of images that the host does not hold. It is rounded to whole
+percents. This space is not available for whole images. With higher values lazy
+boots of more images start without waiting; 0 disables boot sets in plans and
+precache jobs. Set the same value for all conductors; agents do not read it.
 '''),
     cfg.IntOpt(
         'most_boot_sets',
@@ -177,9 +177,9 @@ Set the same value for all conductors; agents do not read it.
         max=500,
         advanced=True,
         help='''
-Most boot sets of a host. diffcached serves each by two processes, also while
-no server reads it. Set the same value for all conductors; agents do not read
-it.
+Maximum number of boot sets of a host. diffcached runs two processes for each,
+even while no server reads it. Set the same value for all conductors; agents do
+not read it.
 '''),
     cfg.Opt(
         'worth_seconds',
@@ -187,9 +187,9 @@ it.
         default=2.0,
         advanced=True,
         help='''
-Seconds that a full delivery has to take, as predicted, for an image to be
-served while it arrives. Those of which less is predicted, such as images that
-this host holds, are delivered whole. 0 serves all images that way that the
-host does not hold.
+Boot from an image while it arrives only if its full delivery is predicted to
+take at least this many seconds. Other images, such as those that this host
+holds, are delivered whole. 0: boot lazily from every image that the host does
+not hold.
 '''),
 ]

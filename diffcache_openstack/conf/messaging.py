@@ -16,8 +16,8 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     'messaging',
     title='Messages between services',
-    help='Each service signs its messages with the key of its host. Where the'
-         ' broker is, is the matter of "transport_url" and the groups of'
+    help='Each service signs its messages with the key of its host. The'
+         ' broker itself is set by "transport_url" and the groups of'
          ' oslo.messaging.')
 
 OPTS = [
@@ -37,8 +37,9 @@ not signed.
 File with the certificate of the authority that issued the keys of all hosts,
 as "diffcache-manage authority create" writes it. With it the signatures of
 messages and of images are verified. The file is no secret and is the same on
-all hosts. While an authority is being replaced, it has the certificates of
-both. Without it any client of the message broker can act as any host.
+all hosts. While an authority is being replaced, the file contains the
+certificates of both. Without it any client of the message broker can act as
+any host.
 '''),
     cfg.BoolOpt(
         'require_signatures',
@@ -47,9 +48,9 @@ both. Without it any client of the message broker can act as any host.
         help='''
 Dangerous if false: any client of the message broker can act as any host.
 Refuses messages and images without a signature, where ``authority_file`` is
-set. If false, they are accepted and logged; signatures that are wrong are
-refused in any case. Set it to false only while keys are
-introduced host by host.
+set. If false, unsigned ones are accepted and logged; those with a wrong
+signature are always refused. Set it to false only while keys are introduced
+host by host.
 '''),
     cfg.IntOpt(
         'signature_lifetime',

@@ -25,8 +25,8 @@ OPTS = [
         default=True,
         help='''
 Whether the conductor listens to them. Without them the planner knows only the
-requests that agents report, not those that caches of Nova or Glance serve, and
-believes them all: with them, requests count of which a server is known.
+requests that agents report, and not those that the caches of Nova or Glance
+serve. With them, a reported request counts only if its server is known.
 '''),
     cfg.StrOpt(
         'transport_url',

@@ -44,10 +44,10 @@ DiffCache paper, which uses no patches at a site with one host.
         mutable=True,
         help='''
 What plans minimize. Choose ``wan_bytes`` where the link to the repository is
-paid by volume: images then wait somewhat longer. Moving an object to a
-host counts with the bytes that it takes from the repository. A plan for
-seconds is computed as well, each in half of ``time_limit``, and the one that
-fetches fewer bytes is taken.
+paid by volume: images then wait somewhat longer. Moving an object to a host
+costs the bytes that it takes from the repository. Then two plans are computed,
+one for each objective, each within half of ``time_limit``; the one that
+fetches fewer bytes is used.
 '''),
     cfg.Opt(
         'site_objective',
@@ -86,11 +86,11 @@ found.
         mutable=True,
         advanced=True,
         help='''
-Most patches to apply one after another to build an image, in plans and on the
-hosts. Higher values help if images descend from each other in long chains, but
-planning takes longer, and intermediate contents take space in the host's state
-directory during a build. Set it on the conductors: hosts get it with the site
-map.
+Maximum number of patches to apply one after another to build an image, in
+plans and on the hosts. Higher values help if images derive from each other in
+long chains, but planning takes longer, and intermediate images take space in
+the host's state directory during a build. Set it on the conductors: hosts get
+it with the site map.
 '''),
     cfg.ListOpt(
         'drained_hosts',
@@ -152,8 +152,9 @@ repository that has what they need and that answers.
         mutable=True,
         help='''
 Use the bandwidths that each host measured with its transfers (those of
-"openstack image cache host show") in plans, in the routes that it chooses and
-in Nova's weigher, from its first 8 MiB on. Leave it off where the configured
-bandwidths are a policy, such as a low one for a WAN that is to be spared.
+"openstack image cache host show") in plans, in its choice of routes and in
+Nova's weigher, once it has transferred 8 MiB. Leave it off where the
+configured bandwidths express a policy, such as a low value that spares the
+WAN.
 '''),
 ]

@@ -29,21 +29,21 @@ OPTS: list[cfg.Opt] = [
         'enabled',
         default=False,
         help='''
-Send spans of the requests that come with a trace. Nothing is sent of others:
-a trace begins with a client that knows one of ``hmac_keys``, for example
-``openstack --os-profile KEY``. A service that has it enabled and lacks
-osprofiler does not start.
+Send spans of requests that carry a trace. Nothing is sent for other requests:
+a trace is started by a client that knows one of ``hmac_keys``, for example
+``openstack --os-profile KEY``. If it is enabled and osprofiler is not
+installed, the service does not start.
 '''),
     cfg.StrOpt(
         'hmac_keys',
         default='',
         secret=True,
         help='''
-Secrets, separated by commas, one of which has signed each trace that is
-followed; other traces are ignored. The first services of a request and this
-one need one in common: the group ``[profiler]`` of Nova and Glance. A client
-with one can have services send spans. Needed where ``enabled`` is set, and
-not ``SECRET_KEY``, the default of osprofiler, which is public.
+Secrets, separated by commas. Only traces that are signed with one of them are
+followed. The services of a request need one secret in common: see the group
+``[profiler]`` of Nova and Glance. Any client that knows a secret can make
+services send spans. Required if ``enabled`` is true. Do not use
+``SECRET_KEY``, osprofiler's default, which is public.
 '''),
     cfg.StrOpt(
         'connection_string',
@@ -55,6 +55,6 @@ broker of ``transport_url``, ``otlp://HOST:4318`` a collector of OpenTelemetry
 or Jaeger, which takes the packages ``opentelemetry-sdk`` and
 ``opentelemetry-exporter-otlp``; ``redis://HOST:6379`` and
 ``elasticsearch://HOST:9200`` take the packages of the same name. Spans that
-cannot be sent as fast as they come are dropped; no request waits for that.
+cannot be sent fast enough are dropped; requests do not wait for them.
 '''),
 ]

@@ -18,9 +18,9 @@ from diffcache_openstack.conf import groups
 GROUP = cfg.OptGroup(
     'quota',
     title='Quotas of projects',
-    help='What a project may use at most; -1 is no limit. The options have the'
-         ' names of the resources in Keystone. Conductors enforce quotas, the'
-         ' API shows them.')
+    help='Maximum that a project may use; -1 means no limit. The options have'
+         ' the names of the resources in Keystone. Conductors enforce quotas,'
+         ' the API shows them.')
 # Of oslo.limit, with the access to Keystone.
 LIMIT_GROUP = cfg.OptGroup(
     'oslo_limit',

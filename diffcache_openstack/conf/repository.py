@@ -46,10 +46,9 @@ refuses all paths.
         max=64,
         advanced=True,
         help='''
-Images that are added at a time. Small images come first, and of several
-workers one is left to images of at most 1 GiB. More workers add more images
-at a time; each may use all processors, and the space of one image beside those
-in the repository.
+Number of images to add at the same time. Small images come first; with several
+workers, one is reserved for images of at most 1 GiB. Each worker may use all
+processors, and needs temporary space for one image.
 '''),
     cfg.Opt(
         'max_expansion',
@@ -57,12 +56,12 @@ in the repository.
         default=50.0,
         advanced=True,
         help='''
-Most bytes of content for each byte of a qcow2 file. An image that would grow
-more is not added, unless its content is at most 256 MiB; Glance alone serves
-it. Images of operating systems grow to 2 to 10 times their file. Raise it if
-legitimate images compress better; lower it to protect the repository's disk
-from files that unpack to many times their size. The size of an image's disk is
-limited by ``[glance] largest_image``.
+Maximum bytes of content for each byte of a qcow2 file. An image that would
+expand more is not added, unless its content is at most 256 MiB; only Glance
+serves it. Images of operating systems expand to 2 to 10 times the size of
+their file. Raise it if legitimate images compress better; lower it to protect
+the repository's disk from files that unpack to many times their size. The size
+of an image's disk is limited by ``[glance] largest_image``.
 '''),
     cfg.Opt(
         'unpack_timeout',
@@ -70,7 +69,7 @@ limited by ``[glance] largest_image``.
         default=3600.0,
         advanced=True,
         help='''
-Most seconds to unpack a qcow2 image after its download, and to describe its
+Maximum seconds to unpack a qcow2 image after its download, and to describe its
 file. An image that takes longer is not added. Raise it if large images time
 out on a slow disk.
 '''),
@@ -81,12 +80,11 @@ out on a slow disk.
         max=19,
         advanced=True,
         help='''
-Level (zstd) of the compressed form that the repository makes of each image
-once, in the background, and that crosses the WAN instead of its raw content.
-It takes disk space in the repository, for images of operating systems a third
-to a half of their data. Level 6 compresses about 40 MB/s on one processor;
-level 3 takes a third of that time and some 6 % more bytes. 0 makes none:
-images cross the WAN uncompressed.
+Compression level (zstd) of the form in which images cross the WAN. The
+repository compresses each image once, in the background, and keeps the result:
+for images of operating systems a third to a half of their data. Level 6
+compresses about 40 MB/s on one processor; level 3 takes a third of that time
+and some 6 % more bytes. 0 disables it: images cross the WAN uncompressed.
 '''),
     cfg.IntOpt(
         'patch_level',
@@ -114,12 +112,12 @@ too little for the space and the time to apply them. 0 creates no patches.
         min=0,
         advanced=True,
         help='''
-Most patches within an hour that hosts may have created at once. A host that
-needs an image requests the patch from one of its site's images if there is
-none yet, if that is faster than the whole image, and waits for it for half of
-the time of the whole image at most.
-``windows`` do not delay it. Creating a patch uses a processor for some 15
-seconds per gigabyte of the image's data. 0 creates none on request.
+Maximum number of patches per hour that are created on demand. A host that
+needs an image for which no patch exists yet requests one from an image of its
+site, if that is predicted to be faster than the whole image; it waits at most
+half of the time that the whole image would take. ``windows`` does not delay
+these patches. Creating a patch uses a processor for some 15 seconds per
+gigabyte of the image's data. 0 disables it.
 '''),
     cfg.ListOpt(
         'windows',

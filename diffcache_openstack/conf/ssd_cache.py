@@ -27,16 +27,16 @@ OPTS = [
         sample_default='/dev/disk/by-partlabel/ssd-cache',
         help='''
 Block device or file for cached blocks. ``diffcache-ssdcache --format`` erases
-it. Use a path that stays over restarts of the host.
+it. Use a path that is the same after a restart of the host.
 '''),
     cfg.Opt(
         'capacity',
         type=units.Size(4096),
         sample_default='400GiB',
         help='''
-Bytes of volumes that are cached, in bytes or with a unit. The device needs 0.8
-percent and 3 MB more; main memory needs up to 32 bytes for each 4096. A change
-takes effect with ``--format``.
+Size of the cache: bytes of volumes that it can hold, in bytes or with a unit.
+The device needs 0.8 percent and 3 MB more; main memory needs up to 32 bytes
+for each 4096. A change takes effect with ``--format``.
 '''),
     cfg.StrOpt(
         'socket',
@@ -64,8 +64,8 @@ agent attaches no volume then.
         'state_dir',
         default='/var/lib/diffcache/ssdcache',
         help='''
-Directory of the cache, which notes there that the device failed. It has to be
-on another disk than the device, and to survive a restart of the host.
+Directory where the cache records that its device failed. It has to be on
+another disk than the device, and to survive a restart of the host.
 '''),
     cfg.ListOpt(
         'origins',
@@ -82,9 +82,9 @@ directory for mounts besides.
         default=0,
         advanced=True,
         help='''
-Bytes in sequence after which requests are not cached, for volumes whose type
-has no ``diffcache:ssd_cache:sequential``. Lower numbers keep scans and backups
-out of the cache, but also the first reading of large files. 0 caches all.
+Stop caching a sequential stream after this many bytes, for volumes whose type
+does not set ``diffcache:ssd_cache:sequential``. Lower values keep scans and
+backups out of the cache, but also the first read of large files. 0 caches all.
 '''),
     cfg.IntOpt(
         'admission',
@@ -93,9 +93,9 @@ out of the cache, but also the first reading of large files. 0 caches all.
         max=15,
         advanced=True,
         help='''
-Cache a block at this reference to it, of volumes whose type has no
-``diffcache:ssd_cache:admission``. 2 writes less to the SSD, and keeps blocks
-out that are used once; the cache then fills more slowly.
+Cache a block on this reference to it (1: on the first), for volumes whose type
+does not set ``diffcache:ssd_cache:admission``. 2 writes less to the SSD and
+keeps out blocks that are used only once; the cache then fills more slowly.
 '''),
     cfg.Opt(
         'wear_budget',
@@ -106,21 +106,21 @@ out that are used once; the cache then fills more slowly.
         help='''
 Bytes that may be written to the SSD each day, on average: its drive writes per
 day (DWPD), from the data sheet, times its size, less what others write to it.
-What idle hours leave may be written later, up to one day's. Lower numbers have
-volumes whose hits save the least for each byte cache blocks at a later
-reference, or no new ones. 0 is no bound. Blocks of volumes are counted, and
-not the cache's metadata.
+What is not used in idle hours may be written later, up to the budget of one
+day. With lower values, volumes whose hits save the least per byte written
+cache blocks on a later reference, or cache no new blocks. 0 sets no limit.
+Only blocks of volumes count, not the cache's metadata.
 '''),
     cfg.StrOpt(
         'dirty_max',
         default='50%',
         advanced=True,
         help='''
-The most blocks of a volume in the mode write-back that only the cache has: a
-number of blocks of 4 KiB, or a percentage of the volume's size in the cache.
-Writes beyond it wait. Lower numbers lose less with the SSD or the host, and
-have less to be written back before a detach or a live migration. A change
-takes effect when the cache is started again.
+Maximum number of dirty blocks of a volume in write-back mode, which only the
+cache has: a number of blocks of 4 KiB, or a percentage of the volume's size in
+the cache. Writes beyond it wait. With lower values less is lost if the SSD or
+the host fails, and less has to be written back before a detach or a live
+migration. A change takes effect when the cache is restarted.
 '''),
     cfg.IntOpt(
         'dirty_age',
@@ -129,24 +129,24 @@ takes effect when the cache is started again.
         max=86400,
         advanced=True,
         help='''
-Seconds after which such a block is written to the volume. Lower numbers lose
-less with the SSD or the host; higher ones save writes to the volume where the
-same blocks are written again and again. A change takes effect when the cache
-is started again.
+Seconds after which a dirty block is written to the volume. With lower values
+less is lost if the SSD or the host fails; higher values save writes to the
+volume where the same blocks are written repeatedly. A change takes effect when
+the cache is restarted.
 '''),
     cfg.StrOpt(
         'policy',
         default='latency',
         advanced=True,
         help='''
-What the sizes of volumes are to achieve, after each epoch. ``latency``: the
-least mean latency, once the ``diffcache:ssd_cache:sla`` of volumes are met.
-``fairness``: the least hit ratio as large as possible.
-``wss``: in proportion to working sets. ``priority``: the volume with the
-highest ``diffcache:ssd_cache:priority`` first. ``pooled``: as in one cache for
-all, beyond ``:min``. ``static``: by ``:weight`` alone, whatever is requested.
-Further policies are found through the entry points
-``diffcache.ssdcache.policies``.
+Goal by which the volumes' shares of the cache are sized after each epoch.
+``latency``: the lowest mean latency, once each volume's
+``diffcache:ssd_cache:sla`` is met. ``fairness``: the highest minimum hit
+ratio. ``wss``: in proportion to working sets. ``priority``: the volume with
+the highest ``diffcache:ssd_cache:priority`` first. ``pooled``: one cache
+shared by all volumes, except each volume's ``:min``. ``static``: by
+``:weight`` alone, whatever is requested. Further policies are found through
+the entry points ``diffcache.ssdcache.policies``.
 '''),
     cfg.IntOpt(
         'epoch',
@@ -154,9 +154,10 @@ Further policies are found through the entry points
         min=1,
         advanced=True,
         help='''
-Seconds after which sizes are decided anew, by what was requested in them;
-after 10 seconds at the soonest if hits are no longer those that curves
-predicted. Lower numbers follow changes sooner, and are misled by short bursts.
+Seconds between two decisions on sizes, each based on the requests since the
+last one. If hits no longer match the prediction, the next decision is made
+earlier, but not within 10 seconds. Lower values follow changes sooner, but are
+misled by short bursts.
 '''),
     cfg.Opt(
         'warm_rate',
@@ -165,10 +166,10 @@ predicted. Lower numbers follow changes sooner, and are misled by short bursts.
         sample_default='32MiB',
         advanced=True,
         help='''
-Bytes each second that are read of volumes whose servers were migrated live to
-this host, to cache the blocks that the host before had cached. Of each volume
-they are at most 512 MiB, and none is evicted for them. 0 reads none: such a
-volume begins empty, with a size by the curve of the host before.
+Bytes per second to read from volumes whose servers were live-migrated to this
+host, to cache the blocks that the previous host had cached: at most 512 MiB of
+each volume, and without evicting other blocks. 0 disables it: such a volume
+starts with an empty cache, sized by the curve from the previous host.
 '''),
     cfg.IntOpt(
         'reconnect_delay',
@@ -178,7 +179,7 @@ volume begins empty, with a size by the curve of the host before.
         help='''
 Seconds for which a guest's requests wait while the cache does not run. After
 that the server is paused until the cache runs again. libvirt 9.0 has no such
-delay: it pauses the server at once. Volumes have the number that was valid
-when they were attached.
+delay: it pauses the server at once. A volume keeps the value that was set when
+it was attached.
 '''),
 ]

@@ -42,8 +42,8 @@ Each project has a separate part of it. Empty disables versions on this host.
         help='''
 Directory with a file ``PROJECT.conf`` for each project whose versions have a
 store, keys or credentials of their own: options of this group, of
-``[key_manager]`` and of ``[barbican]``, which take the place of those of the
-other configuration files for that project.
+``[key_manager]`` and of ``[barbican]``, which replace those of the other
+configuration files for that project.
 '''),
     cfg.BoolOpt(
         'listed_projects_only',
@@ -56,8 +56,8 @@ Whether this host stores versions only of projects with a file in
     cfg.StrOpt(
         'inbox',
         help='''
-Store that hosts add versions to, in the forms of ``store``, if they shall not
-be able to change ``store``. Hosts then need to read ``store`` and to write
+Store to which hosts add versions, with the syntax of ``store``, if hosts must
+not be able to change ``store``. Hosts then need to read ``store`` and to write
 ``inbox`` only; the hosts with ``maintains_store`` accept what is added. The
 conductor needs ``maintenance_hosts``. Unset lets all hosts change ``store``.
 '''),
@@ -73,11 +73,11 @@ conductor needs ``maintenance_hosts``. Unset lets all hosts change ``store``.
         sample_default='1TB',
         advanced=True,
         help='''
-Most bytes that wait in ``inbox`` to be accepted, of all hosts and projects.
-Set it on all hosts, below what the disk has. Saves that would exceed it are
-refused, and may be repeated when a maintenance host has accepted others; that
-host accepts no save that is larger. Hosts do not know it of an ``inbox`` of
-``glance:``: give its bucket a quota. 0 sets no limit.
+Maximum bytes that wait in ``inbox`` to be accepted, of all hosts and projects
+together. Set it on all hosts, below the capacity of the disk. Saves that would
+exceed it are refused, and may be repeated when a maintenance host has accepted
+others; no single save may be larger. Hosts cannot enforce it for an ``inbox``
+of ``glance:``: give its bucket a quota. 0 sets no limit.
 '''),
     cfg.Opt(
         'inbox_host_limit',
@@ -86,7 +86,7 @@ host accepts no save that is larger. Hosts do not know it of an ``inbox`` of
         sample_default='200GB',
         advanced=True,
         help='''
-Most bytes of saves of this host that wait in ``inbox`` to be accepted. A
+Maximum bytes of this host's saves that wait in ``inbox`` to be accepted. A
 server whose first version has more bytes, compressed, cannot be saved. Lower
 values leave more of ``inbox_limit`` to other hosts. 0 sets no limit.
 '''),
@@ -95,10 +95,10 @@ values leave more of ``inbox_limit`` to other hosts. 0 sets no limit.
         default=100,
         min=-1,
         help='''
-Most images of a project that were exported from versions, as Glance has them.
-Glance applies its own quotas to the user of ``[glance]``, whatever project an
-image is created for. An export that would exceed it is refused. -1 sets no
-limit.
+Maximum number of images in Glance that were exported from the versions of one
+project. Glance applies its own quotas to the user of ``[glance]``, whatever
+project an image is created for. An export that would exceed it is refused. -1
+sets no limit.
 '''),
     cfg.Opt(
         'export_size_limit',
@@ -106,8 +106,8 @@ limit.
         default=10 * 1000 ** 4,
         sample_default='10TB',
         help='''
-Most bytes of these images of a project. An export starts while there are less:
-it may exceed the limit. 0 sets no limit.
+Maximum bytes of the exported images of one project. An export starts while the
+project is below the limit, and may then exceed it. 0 sets no limit.
 '''),
     cfg.BoolOpt(
         'maintains_store',
@@ -169,9 +169,9 @@ instances_path``. The agent opens no disk and no backing file outside of them.
         type=units.Size(),
         sample_default='100MB',
         help='''
-Most bytes per second to read from a disk while it is saved, in bytes or with a
-unit. Lower values slow down guests less and saving more. Unset means no limit.
-A request may set a lower limit.
+Maximum bytes per second to read from a disk while it is saved, in bytes or
+with a unit. With lower values guests are slowed down less, and saving takes
+longer. Unset sets no limit. A request may set a lower limit.
 '''),
     cfg.BoolOpt(
         'manifests',
@@ -191,8 +191,8 @@ what changed.
         max=64,
         advanced=True,
         help='''
-Tasks on versions that this host performs at the same time, one of each
-project; projects take turns. More tasks load the host more.
+Number of tasks on versions that this host performs at the same time, at most
+one of each project; projects take turns. More tasks put more load on the host.
 '''),
     cfg.IntOpt(
         'project_tasks',
@@ -201,8 +201,9 @@ project; projects take turns. More tasks load the host more.
         max=1000,
         advanced=True,
         help='''
-Tasks of one project that the conductor has hosts perform at the same time.
-Others of the project stay queued. Lower values leave more to other projects.
+Number of tasks of one project that run at the same time on all hosts. Further
+tasks of the project stay queued. Lower values leave more capacity to other
+projects.
 '''),
     cfg.Opt(
         'scratch_limit',
@@ -210,10 +211,10 @@ Others of the project stay queued. Lower values leave more to other projects.
         default=10 * 1000 ** 3,
         sample_default='10GB',
         help='''
-Most bytes of a volume that a running server may overwrite while the volume is
-saved. QEMU keeps what was there before in a file without a name below
-``[agent] state_dir`` until it is read. If a server overwrites more, its writes
-succeed and the save fails.
+Maximum bytes of a volume that a running server may overwrite while the volume
+is saved. QEMU keeps the overwritten content in an unnamed file below ``[agent]
+state_dir`` until it is read. If a server overwrites more, its writes succeed
+and the save fails.
 '''),
     cfg.Opt(
         'min_rate',
@@ -223,8 +224,8 @@ succeed and the save fails.
         advanced=True,
         help='''
 Lowest rate in bytes per second that a request to save a server may set. Lower
-ones are refused with 400. A save at a low rate occupies its host, and its
-project's store, for as long as it takes.
+ones are refused with 400. A slow save occupies its host and its project's
+store until it is done.
 '''),
     cfg.IntOpt(
         'hook_timeout',
@@ -243,7 +244,7 @@ without it, unless the policy requires the version.
         advanced=True,
         help='''
 Seconds without a report after which the conductor sends a task to its host
-again. The host does not repeat work.
+again. The host does not repeat work that is done or running.
 '''),
     cfg.IntOpt(
         'prune_interval',
@@ -262,8 +263,8 @@ prune that failed is repeated an hour later. 0 disables pruning.
         max=19,
         advanced=True,
         help='''
-Compression level of new versions (zstd). 1 takes a fifth less CPU time of the
-host and 5% more space than 3.
+Compression level of new versions (zstd). Level 1 takes a fifth less CPU time
+and 5% more space than level 3.
 '''),
     cfg.IntOpt(
         'prune_level',
@@ -272,9 +273,9 @@ host and 5% more space than 3.
         max=19,
         advanced=True,
         help='''
-Level at which pruning compresses stored blocks again (zstd). 17 makes them 7%
-smaller than 3 does, at about 3 MB per second of CPU time. Restores are not
-slower. 0 does not compress again.
+Level at which pruning compresses stored blocks again (zstd). Level 17 makes
+them 7% smaller than level 3, at about 3 MB per second of CPU time. Restores
+are not slower. 0 does not compress again.
 '''),
     cfg.Opt(
         'prune_limit',
@@ -283,7 +284,7 @@ slower. 0 does not compress again.
         sample_default='256MB',
         advanced=True,
         help='''
-Most bytes of a project that one pruning compresses again. No server of the
+Maximum bytes of a project that one pruning compresses again. No server of the
 project can be saved during it. The rest is done by the next pruning.
 '''),
     cfg.IntOpt(
@@ -302,6 +303,6 @@ are listed in the log and in the task's result. 0 disables verification.
         advanced=True,
         help='''
 Seconds after which tasks that ended are deleted, and with them versions that
-could not be saved. A task that no host could perform for so long fails.
+could not be saved. A task that no host could perform within this time fails.
 '''),
 ]

@@ -43,7 +43,7 @@ glance_socket_group``).
 Seconds to wait for the agent to answer a question, such as whether it can
 build an image from what the site holds. After that, the image is read from
 Glance's store, as without a cache. Raise it if the agent's host is overloaded;
-each download waits so long if the agent hangs.
+if the agent hangs, each download waits this long.
 '''),
     cfg.Opt(
         'stall_timeout',
@@ -52,8 +52,8 @@ each download waits so long if the agent hangs.
         advanced=True,
         help='''
 Seconds to wait for the next bytes of an image from the agent. After that, the
-rest is read from Glance's store. It has to suffice for the agent to fetch over
-the WAN what the site lacks, and to build the file from it.
+rest is read from Glance's store. It has to be long enough for the agent to
+fetch what the site lacks over the WAN, and to build the file.
 '''),
 ]
 

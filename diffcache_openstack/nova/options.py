@@ -73,8 +73,8 @@ group that owns the socket (``[agent] socket_group``).
         help='''
 Seconds to wait for the agent to answer a question, such as whether it knows an
 image. After that, the image is fetched as ``fallback`` says. Raise it if the
-agent is slow because its host is overloaded; each boot from a new image waits
-so long if the agent hangs.
+agent is slow because its host is overloaded; if the agent hangs, each boot
+from a new image waits this long.
 '''),
     cfg.Opt(
         'stall_timeout',
@@ -83,8 +83,8 @@ so long if the agent hangs.
         advanced=True,
         help='''
 Seconds without progress of the agent, while it builds or fetches an image,
-after which the image is fetched as ``fallback`` says. The time that
-the whole delivery takes is not limited.
+after which the image is fetched as ``fallback`` says. The duration of the
+whole delivery is not limited.
 '''),
     cfg.Opt(
         'restart_timeout',
@@ -92,11 +92,11 @@ the whole delivery takes is not limited.
         default=20.0,
         advanced=True,
         help='''
-Seconds to wait for an agent that has ended, as it does while it is upgraded. A
-delivery that the agent's end cut off is repeated when it runs again, and a
-server that boots lazily waits for it, too. If the agent does not come back in
-that time, images are fetched as ``fallback`` says, and without waiting again
-until it does. 0 waits for no agent.
+Seconds to wait for an agent that is not running, for example during its
+upgrade. A delivery that was interrupted is repeated when the agent runs again,
+and a server that boots lazily waits for it, too. If the agent does not come
+back within this time, images are fetched as ``fallback`` says, without waiting
+again until it is back. 0 does not wait.
 '''),
     cfg.StrOpt(
         'authority_file',
@@ -114,8 +114,9 @@ the same; this protects against an agent without that option.
         advanced=True,
         help='''
 Whether to compute Glance's hash of each raw image that the agent delivers, and
-compare it. It reads the whole image, at some hundred MB/s. Of images in other
-formats, Nova gets the content, and has no file to compute the hash of.
+compare it. It reads the whole image, at some hundred MB/s. Images in other
+formats are delivered as raw content, so there is no file whose hash could be
+computed.
 '''),
     cfg.StrOpt(
         'mode',
@@ -143,9 +144,8 @@ How images are built from a base and patches.
 What happens to a server whose base image is not whole when a read of it fails,
 because no host that has the image answered for ``[lazy] wait`` seconds
 (diffcache.conf), or diffcached ended. With ``stop`` users see a server that
-hangs; with ``report`` its file systems may become read-only. It holds from a
-server's start to its next start, and for no server whose base image was whole
-then.
+hangs; with ``report`` its file systems may become read-only. It is applied
+when a server starts, if its base image is not whole then.
 '''),
     cfg.StrOpt(
         'fallback',
@@ -156,11 +156,11 @@ then.
                     ' hosts'),
         ],
         help='''
-What to do when the agent cannot deliver an image that it should be able to.
-With ``error``, no image ever crosses the WAN whole because an agent was down.
-Images that are not DiffCache's to deliver are downloaded in any case: those
-that the catalogue does not know, or not yet, those of other formats than raw
-and qcow2, and those whose signature Nova has to verify.
+What to do when the agent cannot deliver an image that it should be able to
+deliver. With ``error``, no image ever crosses the WAN whole because an agent
+was down. Images that DiffCache does not deliver are always downloaded: those
+that the catalogue does not know (yet), those of other formats than raw and
+qcow2, and those whose signature Nova has to verify.
 '''),
     cfg.StrOpt(
         'unknown_policy',
@@ -170,10 +170,10 @@ and qcow2, and those whose signature Nova has to verify.
         advanced=True,
         help='''
 Dangerous with ``go`` where policies require versions: a server that is deleted
-while the agent, the conductor or the database is down is not saved before. It
-is what happens while it is unknown what the server's policy says. Set it to
-``stay`` if policies with ``--required`` have to hold then, too; no server on
-this host can be deleted meanwhile.
+while the agent, the conductor or the database is down is not saved first.
+Decides what to do while a server's policy cannot be read. Set it to ``stay``
+if policies with ``--required`` have to hold then, too; no server on this host
+can be deleted meanwhile.
 '''),
     cfg.StrOpt(
         'write_back_notes',
@@ -219,7 +219,7 @@ override it under the same name.
         help='''
 Factor of the multiplier for servers whose scheduler hint
 ``diffcache:prefer_cached`` is true. For them every saving counts in proportion
-to the most expensive host's cost, also savings of a few seconds, which hardly
+to the most expensive host's cost, even savings of a few seconds, which hardly
 count without the hint. Nova's own weighers add at most 9 to a host by default:
 nine weighers with the multiplier 1 or -1 and a weight from 0 to 1. With 100 a
 host that saves a tenth of the cost outweighs them, but not the 1000000 by

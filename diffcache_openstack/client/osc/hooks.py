@@ -91,10 +91,10 @@ class BootMode(Hook):
 
     arguments: cli.Arguments = (
         cli.Argument('--boot-mode', choices=BOOT_MODES,
-                     help='Start servers when their whole image is on the host'
-                          ' (full), or while it arrives (lazy); a server'
-                          ' decides before its flavor, a flavor before its'
-                          ' image'),)
+                     help='Start servers when their whole image is on the'
+                          ' host (full), or while it arrives (lazy); a'
+                          " server's setting overrides its flavor's, and a"
+                          " flavor's its image's"),)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Set the property."""
@@ -125,8 +125,8 @@ class ImageCreate(BootMode):
 
     arguments = (
         cli.Argument('--base-image', metavar='<image>',
-                     help='Prefer this image as patch base: the image that the'
-                          ' new one was derived from (name or ID)'),)
+                     help='Prefer this image as patch base: the one that the'
+                          ' new image was derived from (name or ID)'),)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Record the family and the boot mode as properties of the image."""
@@ -255,16 +255,16 @@ class ServerCreate(BootMode):
                      help='Prefer hosts that hold the image or can build it'
                           ' fastest'),
         cli.Argument('--profile', metavar='<label>',
-                     help='Boot lazily with the profile of this label, and'
-                          ' teach it what the server reads (default: the name'
-                          ' of the flavor)'),
+                     help='Label of the profile that a lazy boot uses and'
+                          ' adds to (default: the name of the flavor)'),
         cli.Argument('--hydrate-by', metavar='<seconds>', type=_seconds,
                      help='With a lazy boot, fetch the whole image within this'
                           ' time of the boot, such as 600 or 10m'),
         cli.Argument('--hydrate-rate', metavar='<rate>', type=cli.rate(),
-                     help='With a lazy boot, limit what is fetched besides'
-                          ' what guests read, such as 2MBps (a bare number:'
-                          ' bytes per second)'),
+                     help='With a lazy boot, limit how fast the rest of the'
+                          ' image is fetched, such as 2MBps (a bare number:'
+                          ' bytes per second); reads of guests are not'
+                          ' limited'),
         _FROM_VERSION)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:

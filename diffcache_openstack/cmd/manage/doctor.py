@@ -26,7 +26,7 @@ class Doctor(base.Lister):
 
     Run it as the service's user, with the service's configuration. Nothing is
     changed. The exit code is 1 if a check failed; warnings name what works,
-    and would work better otherwise.
+    but could work better.
     """
 
     examples = ('--role compute',)

@@ -26,8 +26,8 @@ _YEARS = 3650
 
 _AUTHORITY = (
     cli.Argument('--authority-key', default=AUTHORITY_KEY, metavar='FILE',
-                 help='Key of the authority; keep it where keys are issued,'
-                      ' and on no host of a site (default: %(default)s).'),
+                 help='Key of the authority. Keep it where keys are issued,'
+                      ' never on a host of a site (default: %(default)s).'),
     cli.Argument('--authority', default=AUTHORITY, metavar='FILE',
                  help='Certificate of the authority, [messaging]'
                       ' authority_file of all services (default:'
@@ -80,7 +80,7 @@ class HostKeyCreate(base.Command):
 
 
 class HostKeyShow(base.ShowOne):
-    """Show whose key a file has."""
+    """Show the host, the role and the dates of a key file."""
 
     examples = ('edge-1-host-2.key',)
     arguments = (cli.Argument('file', metavar='FILE',
@@ -95,7 +95,7 @@ class HostKeyShow(base.ShowOne):
 
 
 class HostKeyRevoke(base.HostArgument):
-    """Accept no message that is signed with the present keys of a host.
+    """Revoke all keys issued to a host so far.
 
     A key that is issued later is accepted. Conductors read the database with
     each message; agents get the list of revoked keys with their next

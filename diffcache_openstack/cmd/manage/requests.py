@@ -25,7 +25,8 @@ class RequestList(base.Lister):
     examples = ('--limit 20',)
     arguments = (
         cli.Argument('--limit', metavar='N', type=int, default=50,
-                     help='Most requests to list (default: 50).'),)
+                     help='Maximum number of requests to list'
+                          ' (default: 50).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with self.database() as database:

@@ -50,9 +50,9 @@ class Setup(base.Command):
 
     Five answers suffice: the controller, the repository, the compute hosts,
     their site and the URL of Keystone. On a terminal they are asked for if
-    they are not given. The directory gets a folder for each machine, whose
-    files belong into /etc/diffcache there. Run it again with --compute to add
-    hosts: keys and answers in the directory are kept.
+    they are not given. The directory gets a subdirectory for each machine,
+    whose files belong in /etc/diffcache there. Run it again with --compute to
+    add hosts: keys and answers in the directory are kept.
     """
 
     examples = (
@@ -62,20 +62,22 @@ class Setup(base.Command):
         'deployment --compute edge-2=10.1.0.8')
     arguments = (
         cli.Argument('directory', type=pathlib.Path, metavar='DIRECTORY',
-                     help='Directory for the files; keep it, but on no host of'
-                          ' a site: it has the keys of the authorities.'),
+                     help='Directory for the files. Keep it, but not on a'
+                          ' host of a site: it has the keys of the'
+                          ' authorities.'),
         cli.Argument('--controller', type=_machine, metavar='NAME[=ADDRESS]',
-                     help='Machine of conductor, API, database and broker.'),
+                     help='Machine that runs conductor, API, database and'
+                          ' broker.'),
         cli.Argument('--repository', type=_machine, metavar='NAME[=ADDRESS]',
-                     help='Machine of the repository, beside Glance; may be'
-                          ' the controller.'),
+                     help='Machine that runs the repository, beside Glance;'
+                          ' may be the controller.'),
         cli.Argument('--compute', type=_machine, action='append', default=[],
                      metavar='NAME[=ADDRESS]',
-                     help='Compute host, by the name that Nova has of it; may'
-                          ' be repeated.'),
+                     help='Compute host, by its name in Nova; may be'
+                          ' repeated.'),
         cli.Argument('--site', metavar='SITE',
-                     help='Site of the hosts: they have a fast network among'
-                          ' themselves.'),
+                     help='Name of the site of the hosts, which have a fast'
+                          ' network among themselves.'),
         cli.Argument('--keystone', metavar='URL', help='URL of Keystone.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

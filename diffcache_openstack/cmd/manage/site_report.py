@@ -66,7 +66,7 @@ class SiteReport(base.ShowOne):
                           ' %(default)s).'),
         cli.Argument('--price', type=cli.real(0), metavar='AMOUNT',
                      help='Price of 1 GB (10^9 bytes) over the WAN, in any'
-                          ' currency; adds what was saved in money.'),
+                          ' currency; adds the money that was saved.'),
         cli.Argument('--add-capacity', type=cli.size(), default=100 * _GB,
                      metavar='SIZE',
                      help='Estimate what this much more cache on each host'

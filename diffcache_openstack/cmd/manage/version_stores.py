@@ -46,9 +46,9 @@ class VersionKeyRotate(_ProjectArgument, base.ShowOne):
 
     With [versions] key_manager, a new key is created there. With key_file, it
     is the present one of that file; name the former file in former_key_files.
-    What is stored from then on has the new key. Packs are encrypted again at
-    leisure, by tasks that follow each other. The former key is needed until a
-    task has the result "packs_left": 0.
+    What is stored from then on has the new key. Packs are re-encrypted in the
+    background, by a series of tasks. The former key is needed until a task has
+    the result "packs_left": 0.
     """
 
     examples = ('8f4c2d',)

@@ -32,8 +32,8 @@ class Manifest(quick.ShowOne):
     examples = ('debian-12.raw debian-12.manifest',)
     arguments = (
         cli.Argument('image', metavar='IMAGE',
-                     help='Raw or qcow2 image; its content as a guest reads it'
-                          ' is hashed.'),
+                     help='Raw or qcow2 image to hash, by its content as a'
+                          ' guest reads it.'),
         cli.Argument('output', metavar='OUTPUT',
                      help='Manifest to write; the file appears when it is'
                           ' complete.'))
@@ -92,8 +92,8 @@ _SHOWN_SPANS = 4
 class Files(quick.Lister):
     """List the files of an image, and where it stores them.
 
-    Reads partition tables and the filesystems ext2, ext3 and ext4. What is no
-    file is listed by its use, in brackets. Every byte counts once.
+    Reads partition tables and the filesystems ext2, ext3 and ext4. Space
+    outside of files is listed by its use, in brackets. Every byte counts once.
     """
 
     examples = ('debian-12.raw',)

@@ -50,14 +50,14 @@ class Replay(quick.ShowOne):
                      help='Image, links and reads of each instance.'),
         cli.Argument('--mode', required=True, choices=replay.MODES,
                      help='How chunks reach the instances. local: all are'
-                          ' there; on-demand: each when it is read; first:'
-                          ' prefetched by hints, with nothing known before;'
-                          ' later: the same, with the profile of the scenario'
-                          ' or of a first run; broadcast: the whole image'
-                          ' before the boot; oracle: requested at the start,'
-                          ' in the order in which they will be read; refer:'
-                          ' as first, and homes that are busy refer requests'
-                          ' to instances that asked before.'),
+                          ' present; on-demand: each when it is read; first:'
+                          ' prefetched by hints, without a profile; later: the'
+                          ' same, with the profile of the scenario or of a'
+                          ' first run; broadcast: the whole image before the'
+                          ' boot; oracle: requested at the start, in the order'
+                          ' in which they will be read; refer: as first, and'
+                          ' busy sources refer requests to instances that'
+                          ' requested the chunk before.'),
         cli.Argument('--events', action='store_true',
                      help='Show every access to a chunk, and when chunks were'
                           ' requested.'),
@@ -113,8 +113,9 @@ def _group(name: str) -> int:
 class Serve(quick.Command):
     """Serve an image or a version over FUSE while it is still arriving.
 
-    Mounts a folder with one read-only file, named by the image's content ID,
-    and prints one line of JSON when the file can be read. SIGTERM unmounts it.
+    Mounts a directory with one read-only file, named by the image's content
+    ID, and prints one line of JSON when the file can be read. SIGTERM unmounts
+    it.
     """
 
     examples = (
@@ -124,9 +125,9 @@ class Serve(quick.Command):
         '/var/tmp/lazy --hydrate 1800')
     arguments = (
         cli.Argument('image', metavar='IMAGE',
-                     help='Raw image: a path, or the URL of an HTTP server'
-                          ' that answers Range requests. With --store the ID'
-                          ' of a version, or its first digits.'),
+                     help='Raw image: a path, or a URL of an HTTP server that'
+                          ' supports Range requests. With --store: the ID of a'
+                          ' version, or its first digits.'),
         cli.Argument('--manifest', metavar='FILE',
                      help='Manifest of the image (diffcache image manifest,'
                           ' diffcache version manifest). Every leaf is'
@@ -134,39 +135,37 @@ class Serve(quick.Command):
                           ' omitted for a version whose manifest the store'
                           ' keeps.'),
         cli.Argument('--store', metavar='URI',
-                     help='Serve a version of this store of files'
-                          ' (file:///directory). It is served to the end,'
-                          ' though it is deleted or its store is pruned'
-                          ' meanwhile.'),
+                     help='Serve a version of this store (file:///directory).'
+                          ' It can be read to the end even if it is deleted or'
+                          ' its store is pruned meanwhile.'),
         cli.Argument('--key-file', metavar='FILE', type=pathlib.Path,
                      help='File with the key of the store.'),
         cli.Argument('--base', metavar='IMAGE', type=pathlib.Path,
                      help='Base image of the version, if it has one.'),
         cli.Argument('--mount', required=True, metavar='DIR',
-                     help='Existing folder to mount at.'),
+                     help='Existing directory to mount at.'),
         cli.Argument('--state', required=True, metavar='DIR',
-                     help='Folder for what was fetched; a later run continues'
-                          ' with it.'),
+                     help='Directory for what was fetched; a later run'
+                          ' continues with it.'),
         cli.Argument('--group', type=_group, metavar='GROUP',
                      help='Let members of GROUP read the image, besides this'
                           ' user and root (default: the group of this'
                           ' process).'),
         cli.Argument('--no-prefetch', dest='prefetch', action='store_false',
-                     help='Fetch chunks only when they are read: none of the'
-                          ' profile, and none that continue what is read in'
-                          ' sequence.'),
+                     help='Fetch chunks only when they are read; do not'
+                          ' prefetch by the profile or read ahead.'),
         cli.Argument('--profile', metavar='FILE',
-                     help='What earlier boots read: a JSON object with 1 as'
-                          ' "format", 262144 as "chunk" and a list of [chunk,'
-                          ' count, mean_us] as "profile", such as the output'
-                          ' of diffcache lazy replay with such chunks.'),
+                     help='Profile of earlier boots, such as the output of'
+                          ' "diffcache lazy replay": a JSON object with'
+                          ' "format" 1, "chunk" 262144 and a list of [chunk,'
+                          ' count, mean_us] as "profile".'),
         cli.Argument('--threshold', type=cli.real(0.001, 1e6), metavar='N',
                      help='Prefetch chunks of the profile that at least N'
                           ' instances read; below 1: that part of those that'
                           ' read the most frequent chunk (default: 0.1).'),
         cli.Argument('--record', metavar='FILE',
-                     help='At the end, write what was read and when to FILE,'
-                          ' as a scenario of diffcache lazy replay with one'
+                     help='On exit, write what was read and when to FILE, as'
+                          ' a scenario for "diffcache lazy replay" with one'
                           ' instance for each open handle. Reads bypass the'
                           ' page cache.'),
         cli.Argument('--hydrate', type=_hydrate, default='none',
@@ -185,14 +184,14 @@ class Serve(quick.Command):
                      help='Answer at most N reads at once (default: 64).'),
         cli.Argument('--restart-backoff', type=cli.real(0.01, 300),
                      metavar='SECONDS',
-                     help='Wait at most SECONDS before the worker, the process'
-                          ' that answers reads, is started again, if it ends'
-                          ' again and again (default: 5).'),
+                     help='Maximum delay before the worker, the process that'
+                          ' answers reads, is restarted if it ends repeatedly'
+                          ' (default: 5).'),
         cli.Argument('--no-resend', dest='resend', action='store_false',
-                     help='When a process of the daemon was killed, answer'
-                          ' the copies that the daemon keeps of the reads that'
-                          ' it did not answer. By default the kernel sends'
-                          ' them again, where it can (Linux 6.9).'))
+                     help='After a process of the daemon was killed, answer'
+                          " pending reads from the daemon's own copies of"
+                          ' them. By default the kernel sends them again,'
+                          ' where it can (Linux 6.9).'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
@@ -308,7 +307,7 @@ class Status(quick.ShowOne):
     cells = {'hydration': Hydration, 'sources': Sources}
     arguments = (
         cli.Argument('--state', required=True, metavar='DIR',
-                     help='State folder of a running daemon.'),)
+                     help='State directory of a running daemon.'),)
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         return _read_status(args.state)

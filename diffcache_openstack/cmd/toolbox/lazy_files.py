@@ -40,9 +40,8 @@ class Files(quick.Lister):
     examples = ('boots.json debian-12.raw',)
     arguments = (
         cli.Argument('boots', metavar='BOOTS.json',
-                     help='What boots read: a scenario of diffcache lazy'
-                          ' replay, as diffcache lazy serve --record writes'
-                          ' it, or a profile.'),
+                     help='What boots read: a scenario, as "diffcache lazy'
+                          ' serve --record" writes it, or a profile.'),
         cli.Argument('image', metavar='IMAGE',
                      help='Raw or qcow2 image that was booted.'))
 
@@ -82,16 +81,16 @@ class Carry(quick.ShowOne):
                           ' [chunk, count, mean_us] as "profile", such as the'
                           ' output of diffcache lazy replay.'),
         cli.Argument('source', metavar='SOURCE',
-                     help='Image of the profile; for --by blocks and both it'
-                          ' has to be raw.'),
+                     help='Image that the profile is of; raw unless --by is'
+                          ' files.'),
         cli.Argument('target', metavar='TARGET', help='Image to carry it to.'),
         cli.Argument('-o', '--output', required=True, metavar='FILE',
                      help='Profile to write; it appears when it is complete.'),
         cli.Argument('--by', choices=('blocks', 'paths', 'both'),
                      default='both',
-                     help='Where content is looked for: equal blocks, the same'
-                          ' relative position in files of the same path, or'
-                          ' paths where blocks find less than half of a chunk'
+                     help='How to find the same content: by equal blocks, by'
+                          ' the same position in files of the same path, or by'
+                          ' files where blocks find less than half of a chunk'
                           ' (default: both).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:

@@ -91,7 +91,7 @@ class Apply(quick.ShowOne):
                      help='Image the patch starts from.'),
         cli.Argument('patch', metavar='PATCH', help='Patch file.'),
         cli.OneOf(cli.Argument('output', metavar='OUTPUT', nargs='?',
-                               help='Image to write; it is created once it is'
+                               help='Image to write; it appears once it is'
                                     ' complete and verified.'),
                   cli.Argument('--in-place', action='store_true',
                                help='Turn BASE itself into the target. A'

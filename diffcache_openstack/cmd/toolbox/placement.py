@@ -215,10 +215,10 @@ _TERMS = replan.Terms()
 
 
 class Plan(quick.ShowOne):
-    """Plan the transition from the present cache placement to a better one.
+    """Plan the transition from the current cache placement to a better one.
 
     The field "placed" of the instance lists what hosts hold now. If the
-    transfers cost more than they save, the present placement is kept.
+    transfers cost more than they save, the current placement is kept.
     """
 
     examples = (

@@ -75,8 +75,8 @@ def _volume(text: str) -> server.Volume:
 
 _DISCARD_DIRTY = cli.Argument(
     '--discard-dirty', action='store_true',
-    help='Lose blocks that only the cache has and that cannot be written'
-         ' back: the volume has older ones.')
+    help='Discard dirty blocks that cannot be written back. The volume keeps'
+         ' their older content: the writes are lost.')
 
 
 _DEVICE = (
@@ -90,14 +90,14 @@ _DEVICE = (
     cli.Argument('--control', required=True, metavar='PATH',
                  help='Unix socket for the other commands.'),
     cli.Argument('--state', metavar='DIR', default=server.default_state(),
-                 help='Directory to note in that the device failed, or that it'
-                      ' has blocks which a volume lacks; must survive a'
-                      ' restart of the host (default: %(default)s).'),
+                 help='Directory in which to record that the device failed or'
+                      ' has dirty blocks of a volume; must survive a restart'
+                      ' of the host (default: %(default)s).'),
     cli.Argument('--capacity', required=True, metavar='BLOCKS', type=_BLOCKS,
                  help='Size of the cache, such as 100GiB, or a number of'
                       ' blocks of 4 KiB.'),
     cli.Argument('--format', action='store_true', dest='is_new',
-                 help='Make the device an empty cache. What it has is lost.'))
+                 help='Erase the device and make it an empty cache.'))
 
 
 _RULES = (
@@ -110,17 +110,18 @@ _RULES = (
                       ' volume has a number of its own (default: 1).'),
     cli.Argument('--sequential-cutoff', metavar='SIZE', type=_BYTES,
                  default=0,
-                 help='Do not cache what a request adds after this many bytes'
-                      ' in sequence, unless the volume has a number of its'
-                      ' own; 0 for never (default: 0).'),
+                 help='Stop caching a sequential stream after this many'
+                      ' bytes, unless the volume has a limit of its own; 0:'
+                      ' cache all (default: 0).'),
     cli.Argument('--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
                  default='50%',
-                 help='The most blocks of a volume in the mode write-back that'
-                      " only the cache has, or their share of the volume's"
-                      ' limit (default: 50%%).'),
+                 help='Maximum number of dirty blocks of a volume in'
+                      " write-back mode, or their share of the volume's limit"
+                      ' (default: 50%%).'),
     cli.Argument('--dirty-age', metavar='SECONDS', type=cli.whole(0),
                  default=30,
-                 help='Write a block back after this time (default: 30).'),
+                 help='Write a dirty block back after this time (default:'
+                      ' 30).'),
     cli.Argument('--samples', metavar='BLOCKS', type=_BLOCKS,
                  default=server.SAMPLES,
                  help='Maximum number of blocks of each volume to sample for'
@@ -148,10 +149,10 @@ class Serve(quick.Command):
                      help='Volume, and what it is: see "diffcache ssdcache'
                           ' attach". The mode is write-through (default),'
                           ' write-back, write-around or pass-through; the'
-                          ' limit is the most blocks that it has in the cache'
+                          ' limit is its maximum number of blocks in the cache'
                           ' (default: an equal part of what the limits of'
-                          ' others leave); for sequential and admission see'
-                          ' --sequential-cutoff and --admission. May be'
+                          ' other volumes leave); for sequential and admission'
+                          ' see --sequential-cutoff and --admission. May be'
                           ' repeated.'),
         *_RULES,
         _DISCARD_DIRTY)
@@ -386,9 +387,9 @@ class AcceptLoss(_VolumeControl):
     """Accept that a volume's origin lost what was written to it.
 
     The state of the volume shows what is lost, in ``losses``. Flushes of the
-    volume fail until its client has written that again, or until this.
-    Accept it only if the client can do without, for example after its file
-    systems were checked: it was told nothing else than that a flush failed.
+    volume fail until its client has written that again, or until this. Accept
+    it only if the client can do without, for example after its file systems
+    were checked: it only knows that a flush failed.
     """
 
     examples = ('--control cache.sock database',)
@@ -398,7 +399,7 @@ class AcceptLoss(_VolumeControl):
 class GuestEnded(_VolumeControl):
     """Forget what was lost, because the guest has ended.
 
-    A guest without its memory expects to have lost what it did not flush.
+    A guest that starts again expects to have lost what it did not flush.
     Nova's driver does this by itself.
     """
 

@@ -118,9 +118,10 @@ class Curve(quick.ShowOne):
     arguments = (
         cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
         cli.Argument('--method', choices=curves.METHODS, default=curves.EXACT,
-                     help='exact: distances of all references; shards: of'
-                          ' those to a sample of the blocks, which takes'
-                          ' little memory and is faster (default: exact).'),
+                     help='exact: distances of all references; shards:'
+                          ' distances of references to a sample of the blocks,'
+                          ' which is faster and takes little memory (default:'
+                          ' exact).'),
         cli.OneOf(cli.Argument('--rate', metavar='SHARE',
                                type=cli.real(1e-6, 1),
                                help='Part of the blocks to sample with'
@@ -139,8 +140,8 @@ class Curve(quick.ShowOne):
                           ' which the hits change, 100 of them at most).'),
         cli.Argument('--writes', choices=('allocate', 'ignore'),
                      default='allocate',
-                     help='Whether writes are references as reads are, or left'
-                          ' out (default: allocate).'))
+                     help='Whether writes count as references (allocate) or'
+                          ' are ignored (default: allocate).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         with progress.of(self, 'curve') as bar:
@@ -223,13 +224,13 @@ class Partition(quick.ShowOne):
                      type=cli.whole(0, base.MAX_CAPACITY),
                      help='Size of the cache, in blocks of --block.'),
         cli.Argument('--policy', required=True, choices=(*_POLICIES, _SLA),
-                     help='latency: the least latency of all references; wss:'
-                          ' in proportion to the blocks of the volumes;'
-                          ' priority: the volume with the highest weight'
-                          ' first; fairness: the least hit ratio as large as'
-                          ' possible; sla: the targets of --sla, then latency;'
-                          ' static: in proportion to weights; pooled: --min is'
-                          ' reserved, the rest is shared.'),
+                     help='latency: lowest mean latency of all references;'
+                          ' wss: in proportion to the blocks that each volume'
+                          ' uses; priority: the volume with the highest weight'
+                          ' first; fairness: highest minimum hit ratio; sla:'
+                          ' the targets of --sla, then latency; static: in'
+                          ' proportion to weights; pooled: --min is reserved,'
+                          ' the rest is shared.'),
         cli.Argument('--step', type=cli.whole(1, base.MAX_CAPACITY), default=1,
                      metavar='BLOCKS',
                      help='Make sizes multiples of this many blocks (default:'
@@ -240,10 +241,10 @@ class Partition(quick.ShowOne):
                           ' 1).'),
         cli.Argument('--min', type=_BLOCKS_OF, default={},
                      metavar='VOLUME=BLOCKS,...',
-                     help='Least sizes of volumes (default: 0).'),
+                     help='Minimum sizes of volumes (default: 0).'),
         cli.Argument('--max', type=_BLOCKS_OF, default={},
                      metavar='VOLUME=BLOCKS,...',
-                     help='Largest sizes of volumes (default: the capacity).'),
+                     help='Maximum sizes of volumes (default: the capacity).'),
         cli.Argument('--sla', type=_targets, default={},
                      metavar='VOLUME=TARGET,...',
                      help='Targets for --policy sla: hit=RATIO or'
@@ -260,8 +261,8 @@ class Partition(quick.ShowOne):
                      help=f'Size of a block (default: {curves.BLOCK}).'),
         cli.Argument('--writes', choices=('allocate', 'ignore'),
                      default='allocate',
-                     help='Whether writes are references as reads are, or left'
-                          ' out (default: allocate).'))
+                     help='Whether writes count as references (allocate) or'
+                          ' are ignored (default: allocate).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         if args.sla and args.policy != _SLA:
@@ -314,18 +315,16 @@ class Simulate(quick.ShowOne):
                      help='Length of an epoch with --mode dynamic, in the time'
                           ' of the trace (default: 120).'),
         cli.Argument('--shortest-epoch', metavar='SECONDS', type=_seconds,
-                     help='Let epochs of --mode dynamic end early, after so'
-                          ' many seconds at the soonest, when hits are no'
-                          ' longer those that curves predicted (default: none'
-                          ' ends early).'),
+                     help='With --mode dynamic, end an epoch early, after at'
+                          ' least this many seconds, if hits no longer match'
+                          ' the prediction (default: never).'),
         cli.Argument('--evict', choices=simulation.EVICTIONS, default='lru',
                      help='Which block leaves a full partition (default:'
                           ' lru).'),
         cli.Argument('--writes', choices=('allocate', 'ignore'),
                      default='allocate',
-                     help='Whether writes are cached as reads are, or left out'
-                          ' as if they were not in the trace (default:'
-                          ' allocate).'),
+                     help='Whether writes are cached (allocate) or ignored'
+                          ' (default: allocate).'),
         cli.Argument('--admission', metavar='N', default=1,
                      type=cli.whole(1, choices.MAX_ADMISSION),
                      help='Cache a block at the N-th reference to it within as'
@@ -333,9 +332,8 @@ class Simulate(quick.ShowOne):
                           ' (default: 1).'),
         cli.Argument('--sequential', metavar='SIZE', default=0,
                      type=cli.size(0, simulation.MAX_SEQUENTIAL),
-                     help='Do not cache what requests read or write after this'
-                          ' many bytes in sequence; 0: cache it (default:'
-                          ' 0).'),
+                     help='Stop caching a sequential stream after this many'
+                          ' bytes; 0: cache all (default: 0).'),
         cli.Argument('--occupancy', metavar='SECONDS', type=_seconds,
                      help='Show the blocks of each volume at this interval, in'
                           ' the time of the trace.'))

@@ -107,17 +107,17 @@ class _Disk(quick.ShowOne):
                      help='Base image of the disk. Blocks that equal it are'
                           ' not stored.'),
         cli.Argument('--disk-format', choices=restoring.FORMATS,
-                     help='Format of the disk. By default the one that its'
-                          ' series records; or else it is detected by the'
-                          ' first bytes, which the guest of a raw disk can'
-                          ' write, and a qcow2 header that names a backing'
+                     help='Format of the disk. Default: the format that its'
+                          ' series records. A new series detects it by the'
+                          ' first bytes; since the guest of a raw disk can'
+                          ' write these, a qcow2 header that names a backing'
                           ' file is refused.'),
         cli.Argument('--rate', type=RATE, metavar='RATE',
-                     help='Limit how fast is read, such as 20MBps (a bare'
-                          ' number: MB per second).'),
+                     help='Limit how fast the disk is read, such as 20MBps (a'
+                          ' bare number: MB per second).'),
         cli.Argument('--scan', action='store_true',
                      help='Compare the whole disk instead of taking an'
-                          ' internal snapshot. Nothing may write to it'
+                          ' internal snapshot. Nothing may write to the disk'
                           ' meanwhile.'))
 
     @staticmethod
@@ -153,9 +153,10 @@ class Save(_Disk):
                      help='Version to store the difference to (default: the'
                           ' newest of the series).'),
         cli.Argument('--alpha', type=_alpha, default=0.0, metavar='A',
-                     help='Part of the chunk groups to store as differential:'
-                          ' 0 (default) takes the least storage, 1 restores'
-                          ' fastest, auto keeps restores fast enough.'),
+                     help='Share of the data to store as difference to the'
+                          ' first version: 0 (default) takes the least space,'
+                          ' 1 restores fastest, auto keeps restores fast'
+                          ' enough.'),
         cli.Argument('--snapshot', metavar='NAME',
                      help='Internal snapshot to save; created if it does not'
                           ' exist.'),
@@ -163,8 +164,8 @@ class Save(_Disk):
                      help='QMP monitor of the running guest that uses the'
                           ' disk; takes the snapshot.'),
         cli.Argument('--guest-agent', metavar='SOCKET', type=pathlib.Path,
-                     help='Socket of its guest agent, which freezes the'
-                          ' filesystems meanwhile.'),
+                     help='Socket of the guest agent of that guest, to freeze'
+                          ' its filesystems meanwhile.'),
         cli.Argument('--block-size', type=_block_size, metavar='SIZE',
                      default=store_access.BLOCK_SIZE,
                      help='Size of a block if the store is created: a power of'
@@ -304,11 +305,13 @@ class Prune(quick.ShowOne):
           for name, kept in _KEPT.items()),
         cli.Argument('--dead-share', type=_SHARE, default=upkeep.DEAD_SHARE,
                      metavar='S', help='Rewrite packs in which more than this'
-                     ' part of the blocks is unused (default: 0.2).'),
+                                       ' share of the blocks is unused'
+                                       ' (default: 0.2).'),
         cli.Argument('--level', type=int, default=0, metavar='N',
-                     choices=range(1, 20), help='Compress packs of a lower'
-                     ' level again, 1 to 19: higher is smaller and slower'
-                     ' (default: do not).'),
+                     choices=range(1, 20), help='Recompress packs of a lower'
+                                                ' level at this level, 1 to'
+                                                ' 19: higher is smaller and'
+                                                ' slower (default: off).'),
         cli.Argument('--dry-run', action='store_true',
                      help='Only report what would be done.'))
 
@@ -386,8 +389,8 @@ class Manifest(_OfVersion):
         cli.Argument('--base', metavar='IMAGE', type=pathlib.Path,
                      help='Base image of the version, if it has one.'),
         cli.Argument('--keep', action='store_true',
-                     help='Keep it in the store, too. Saves of later versions'
-                          ' then carry it on, at the cost of what changed.'))
+                     help='Keep it in the store, too. Later versions then get'
+                          ' one as well, computed from what changed.'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         _check_output(args)

@@ -30,7 +30,7 @@ class _Key(quick.ShowOne):
 
 
 class Show(_Key):
-    """Show which keys a store has, and what former keys still seal."""
+    """Show the keys of a store, and how much former keys still encrypt."""
 
     examples = ('--store file:///srv/versions --key-file key',)
 
@@ -61,7 +61,7 @@ class Rotate(_Key):
 
 
 class Rewrite(_Key):
-    """Encrypt packs that have a former key with the present one.
+    """Re-encrypt packs that have a former key with the present one.
 
     It can be interrupted at any time; the next run does the rest.
     """

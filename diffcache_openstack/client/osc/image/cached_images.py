@@ -137,8 +137,8 @@ class ListPatches(commands.Lister):
 class ListPairs(commands.Lister):
     """List pairs of images that patches are considered for
 
-    A pair is found by the likeness of two images, wanted or declined by the
-    estimated size of the patch, and made once a repository has the patch.
+    States: found (the images are similar), wanted or declined (by the
+    estimated size of the patch), made (a repository has the patch).
     """
 
     examples = ('--state declined',)

@@ -122,9 +122,9 @@ class ListHostObjects(commands.Lister):
                   cli.Argument('--site', metavar='<site>',
                                help='List objects of all hosts of this site'),
                   cli.Argument('--not-in-plan', metavar='<plan>',
-                               help='List images and patches that hosts of'
-                                    ' this plan hold, but that it does not'
-                                    ' place (ID of the plan)'),
+                               help='List images and patches that hosts hold'
+                                    ' although this plan (ID) does not place'
+                                    ' them there'),
                   required=True),
         cli.Argument('--kind',
                      choices=('images', 'patches', 'manifests', 'recipes'),
@@ -143,8 +143,8 @@ class ListHostObjects(commands.Lister):
 class ListPendingImages(commands.HostCommand, commands.Lister):
     """List images of Glance that a repository could not add yet, and why
 
-    Images in state waiting_for_space are tried again when the time in Retry At
-    has come: free space in the state directory of the repository's agent.
+    Images in state waiting_for_space are retried at the time in Retry At: free
+    space in the state directory of the repository's agent.
     """
 
     examples = ('edge-1-host-2',)
@@ -164,8 +164,8 @@ class ListBootSets(commands.HostCommand, commands.Lister):
     """List boot sets that a host has or that are planned for it
 
     A boot set has the chunks that boots read of an image, on a host without
-    the image. Without it each boot would wait for so many seconds, for bytes
-    of a host of the site or over the WAN.
+    the image. Wait Seconds is how long each boot would wait without it, for
+    bytes from a host of the site or over the WAN.
     """
 
     examples = ('edge-1-host-2 --state ready',)

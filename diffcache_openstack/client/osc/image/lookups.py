@@ -37,9 +37,9 @@ def _lazy_boot(found):
 class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
     """List the ways for a host to get an image, cheapest first
 
-    The last row is what a lazy boot reads of it, where the host serves images
-    while they arrive and that is known. What is counted there as WAN comes by
-    the cheapest way to the image.
+    The last row is what a lazy boot reads of it, if the host supports lazy
+    boot and the image has a profile. Its WAN bytes come by the cheapest way to
+    the image.
     """
 
     examples = ('edge-1-host-2 debian-12',)

@@ -163,8 +163,8 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
     examples = ('edge-1 --time-limit 60 --wait',)
     arguments = (
         cli.Argument('--solver', metavar='<name>',
-                     help='Solver to use: auto, ilp or greedy (default: the'
-                          " conductor's)"),
+                     help='Solver to use: auto, ilp or greedy (default: as'
+                          ' configured on the conductor)'),
         cli.Argument('--time-limit', type=cli.seconds(),
                      metavar='<seconds>',
                      help='Maximum seconds of the solver, such as 90 or 5m'),
@@ -182,7 +182,7 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
 
 
 class ApplyPlan(ProposalCommand, commands.ShowOne):
-    """Make a proposed plan the current one"""
+    """Make a proposed plan the current plan"""
 
     examples = ('7 --wait',)
     arguments = (
@@ -242,10 +242,10 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
                           ' (a bare number: Mbit/s)'),
         cli.Argument('--objective', choices=('seconds', 'wan_bytes'),
                      help='Minimize seconds of waiting, or bytes from'
-                          ' repositories (default: what the plans of the site'
-                          ' do)'),
+                          " repositories (default: the objective of the site's"
+                          ' plans)'),
         cli.Argument('--demand-factor', type=cli.positive(), metavar='<n>',
-                     help='Multiply the number of requests by this'))
+                     help='Assume this many times as many requests'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         changes = commands.given(

@@ -137,8 +137,8 @@ class CreateJob(ShowOneJob):
                      help='Image (name or ID)'),
         cli.Argument('--family', dest='families', action='append', default=[],
                      metavar='<image>',
-                     help='Also all images whose family is this one (name or'
-                          ' ID; repeat for more)'),
+                     help='Also cache all images of the family of this image'
+                          ' (name or ID; repeat for more)'),
         cli.Argument('--host', dest='hosts', action='append', default=[],
                      metavar='<host>',
                      help='Cache on this host (repeat for more)'),
@@ -151,8 +151,8 @@ class CreateJob(ShowOneJob):
                      help='Cache on the hosts of this availability zone'
                           ' (repeat for more)'),
         cli.Argument('--boot-set', action='store_true',
-                     help='Cache what boots read of the images, on hosts that'
-                          ' need not have the images'),
+                     help='Cache only what boots read of the images, not the'
+                          ' whole images'),
         *_CHANGEABLE,
         *WAIT)
 

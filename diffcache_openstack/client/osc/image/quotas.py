@@ -25,7 +25,7 @@ _SHOWN: list[formats.Column] = [
 class ListQuotas(commands.Lister):
     """List the quotas of a project and how much of each is in use
 
-    A limit of -1 is none. version_size_total is in MiB.
+    A limit of -1 means no limit. version_size_total is in MiB.
     """
 
     examples = ('--project demo',)

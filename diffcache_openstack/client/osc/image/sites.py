@@ -59,8 +59,8 @@ class ShowReport(commands.SiteCommand, commands.ShowOne):
     examples = ('edge-1 --days 30',)
     arguments = (
         cli.Argument('--days', type=int, metavar='<n>',
-                     help='Count the requests of this many days (default:'
-                          ' 7)'),)
+                     help='Count the requests of the last N days'
+                          ' (default: 7)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(_REPORT, self.client.site_report(
@@ -91,7 +91,7 @@ class ListRequests(commands.Lister):
                      choices=('local', 'peer', 'build', 'repository',
                               'nova', 'glance'),
                      help='List only requests that were served this way; nova'
-                          ' and glance: by these without an agent'),
+                          ' and glance: by these services themselves'),
         cli.Argument('--failed', action='store_true', default=None,
                      help='List only requests that failed'),
         cli.Argument('--since', metavar='<time>',

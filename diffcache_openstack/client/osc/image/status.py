@@ -63,7 +63,7 @@ class Lines(columns.FormattableColumn):
 
 
 class ShowStatus(commands.SiteCommand, commands.ShowOne):
-    """Show on one screen how a site is, and what needs attention
+    """Show the state of a site on one screen, and what needs attention
 
     Problems are hosts and repositories that do not answer, images that a
     repository could not add, and a site that has no plan.

@@ -111,7 +111,7 @@ class _HydrationCommand(commands.ServerCommand, commands.ShowOne):
 
 
 class ShowHydration(_HydrationCommand):
-    """Show how far the image is that a server runs from"""
+    """Show how much of the image that a server runs from has arrived"""
 
     examples = ('web-1 --wait',)
 
@@ -142,8 +142,9 @@ class SetHydration(_HydrationChange):
                      help='Fetch the whole image within this time from now,'
                           ' such as 600 or 10m'),
         cli.Argument('--rate', metavar='<rate>', type=cli.rate(),
-                     help='Limit what is fetched besides what guests read,'
-                          ' such as 2MBps (a bare number: bytes per second)'),
+                     help='Limit how fast the rest of the image is fetched,'
+                          ' such as 2MBps (a bare number: bytes per second);'
+                          ' reads of guests are not limited'),
         cli.pair('paused', 'unpaused',
                  ('Fetch only what guests read',
                   'Return to the former mode and deadline')))
@@ -154,7 +155,7 @@ class SetHydration(_HydrationChange):
 
 
 class UnsetHydration(_HydrationChange):
-    """Remove the deadline or the limit of the rate of a hydration"""
+    """Remove the deadline or the rate limit of a hydration"""
 
     examples = ('web-1 --deadline',)
     arguments = commands.unset(*_SETTINGS)

@@ -117,9 +117,10 @@ class CreateVersion(commands.ServerCommand, commands.ShowOne):
         cli.Argument('--description', metavar='<text>',
                      help='Description of the version'),
         cli.Argument('--alpha', metavar='<alpha>',
-                     help='Part of the chunk groups to store as differential:'
-                          ' 0 (default) takes the least storage, 1 restores'
-                          ' fastest, auto keeps restores fast enough'),
+                     help='Share of the data to store as difference to the'
+                          ' first version: 0 (default) takes the least space,'
+                          ' 1 restores fastest, auto keeps restores fast'
+                          ' enough'),
         cli.Argument('--rate', type=cli.rate(), metavar='<rate>',
                      help='Limit how fast the disks are read, such as 50MBps'
                           ' (a bare number: bytes per second)'),
@@ -243,10 +244,9 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
         cli.Argument('--discard-current', action='store_true',
                      help='Do not save the current state as a version first'),
         cli.Argument('--method', choices=('auto', 'rollback', 'rebuild'),
-                     help='Write only what differs in place (rollback), or'
-                          ' write whole new disks (rebuild); auto, the'
-                          ' default, chooses the cheaper one, and the result'
-                          ' says why'),
+                     help='rollback writes only what differs, in place;'
+                          ' rebuild writes whole new disks; auto (default)'
+                          ' chooses the cheaper one, and the result says why'),
         cli.Argument('--restart', action='store_true',
                      help='Stop the server first if it runs, and start it'
                           ' afterwards; implies --wait'),
@@ -291,7 +291,10 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
 
 
 class ExportVersion(VersionCommand, commands.ShowOne):
-    """Export a disk of a version as an image; done once for the first"""
+    """Export a disk of a version as an image
+
+    The first disk is exported once: later exports return the same image.
+    """
 
     examples = ('before-upgrade --name web-1-image --wait',
                 'before-upgrade --device vdb --name data --wait')

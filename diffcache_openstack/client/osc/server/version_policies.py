@@ -38,9 +38,9 @@ _KEPT = {'last': 'this many of the latest versions', **{
 
 _SUBJECT = cli.OneOf(
     cli.Argument('--server', metavar='<server>',
-                 help='Policy of this server (name or ID)'),
+                 help='Set the policy of this server (name or ID)'),
     cli.Argument('--project-default', action='store_true',
-                 help='Policy of all servers of the project that have no'
+                 help='Set the policy of all servers of the project without a'
                       ' policy of their own'), required=True)
 
 
@@ -69,7 +69,7 @@ class PolicyCommand(commands.Command):
 class CreatePolicy(commands.ShowOne):
     """Create the policy of a server or project: when to save, what to keep
 
-    It replaces the policy that there is.
+    It replaces an existing policy.
     """
 
     examples = ('--server web-1 --every 1d --keep-daily 7 --keep-weekly 4',)

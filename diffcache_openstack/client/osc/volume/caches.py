@@ -101,33 +101,35 @@ class ShowVolume(_VolumeCommand, commands.ShowOne):
 
 
 class SetVolume(_VolumeCommand):
-    """Set how a volume is cached, in place of what its type says
+    """Override how a volume is cached according to its type
 
-    Settings stay on the host, also while the volume is detached.
+    Settings stay on the host, even while the volume is detached.
     """
 
     examples = ('database --min 2GiB --mode write-back',)
     arguments = (
         cli.Argument('--limit', metavar='<size>', type=_BLOCKS,
-                     help='Fixed cache size of the volume, whatever is'
-                          ' requested, such as 2GiB'),
+                     help='Fixed cache size of the volume, such as 2GiB'),
         cli.Argument('--min', metavar='<size>', type=_BLOCKS,
                      help='Minimum cache size of the volume'),
         cli.Argument('--max', metavar='<size>', type=_BLOCKS,
                      help='Maximum cache size of the volume'),
         cli.Argument('--weight', metavar='<number>', type=cli.positive(),
-                     help='What its hits are worth beside those of others'),
+                     help='Relative value of its hits'),
         cli.Argument('--priority', metavar='<number>', type=cli.positive(),
-                     help='With the policy "priority", the highest is first'),
+                     help='With the policy "priority": volumes with the'
+                          ' highest number get space first'),
         cli.Argument('--mode', choices=choices.MODES,
                      help='What the cache does with reads and writes.'
                           f' {write_back.MEANING}'),
         cli.Argument('--sla', metavar='<target>',
-                     help='What it is to reach: hit=0.9 or latency=2ms'),
+                     help='Target of the volume: hit=0.9 (share of references'
+                          ' that hit), or latency=2ms (mean of references)'),
         cli.Argument('--admission', metavar='<number>', type=int,
                      choices=range(1, choices.MAX_ADMISSION + 1),
-                     help='Cache a block at this reference to it: 2 writes'
-                          ' less to the SSD, and keeps out what is read once'),
+                     help='Cache a block on this reference to it (1:'
+                          ' the first); 2 writes less to the SSD and keeps out'
+                          ' what is read only once'),
         cli.Argument('--accept-loss', action='store_true',
                      help='Have flushes of the volume succeed although its'
                           ' storage lost what "openstack volume cache show"'
@@ -147,7 +149,7 @@ class SetVolume(_VolumeCommand):
 
 
 class UnsetVolume(_VolumeCommand):
-    """Remove settings of a volume: it is cached as its type says"""
+    """Remove settings of a volume, so that it is cached as its type says"""
 
     examples = ('database --min',)
     arguments = commands.unset(*_SETTINGS)
@@ -159,13 +161,13 @@ class UnsetVolume(_VolumeCommand):
 
 
 class FlushVolume(_VolumeCommand):
-    """Write back what only the SSD cache has of a volume"""
+    """Write the dirty blocks of a volume back to its storage"""
 
     examples = ('database',)
     arguments = (
         cli.Argument('--invalidate', action='store_true',
-                     help='Also forget what is cached of it, after the volume'
-                          ' was changed elsewhere'),)
+                     help='Also drop what is cached of the volume; use it'
+                          ' after the volume was changed elsewhere'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         volume_id = self.volume_id(parsed_args.volume)

@@ -72,21 +72,21 @@ class _VolumeType(hooks.Hook):
                      help='Maximum cache size of each volume'),
         cli.Argument('--ssd-cache-weight', metavar='<number>',
                      type=_checked(cli.positive()),
-                     help='What a hit of these volumes is worth beside those'
-                          ' of others'),
+                     help='Relative value of a hit of these volumes'),
         cli.Argument('--ssd-cache-priority', metavar='<number>',
                      type=_checked(cli.positive()),
-                     help='On hosts with the policy "priority", cache the'
-                          ' volumes with the highest number first'),
+                     help='On hosts with the policy "priority": volumes with'
+                          ' the highest number get space first'),
         cli.Argument('--ssd-cache-sla', metavar='<target>',
                      type=_checked(choices.parse_target),
-                     help='What each volume is to reach: hit=0.9, the part of'
-                          ' its references that hit, or latency=2ms, their'
-                          ' mean'),
+                     help='Target of each volume: hit=0.9 (share of'
+                          ' references that hit), or latency=2ms (mean of'
+                          ' references)'),
         cli.Argument('--ssd-cache-admission', metavar='<number>', type=int,
                      choices=range(1, choices.MAX_ADMISSION + 1),
-                     help='Cache a block at this reference to it: 2 writes'
-                          ' less to the SSD, and keeps out what is read once'))
+                     help='Cache a block on this reference to it (1:'
+                          ' the first); 2 writes less to the SSD and keeps out'
+                          ' what is read only once'))
 
     def after(self, parsed_args: argparse.Namespace, result: typing.Any
               ) -> typing.Any:
@@ -141,7 +141,7 @@ class VolumeTypeSet(_VolumeType):
 
 
 class ApplyType(commands.Command):
-    """Have volumes in use follow their type, after its QoS specs were changed
+    """Apply a type to its volumes in use, after its QoS specs were changed
 
     "openstack volume type set --ssd-cache" does this by itself. Use it after
     "openstack volume qos set", or for hosts that did not answer. Settings of
@@ -163,7 +163,7 @@ class ApplyType(commands.Command):
 
 
 class CheckType(commands.Lister):
-    """Check what a volume type says of the SSD cache, and list it
+    """Check and list the SSD cache settings of a volume type
 
     The command fails if there is a key or a value that is not known, or if the
     QoS specs and the extra specs of the type contradict each other.
