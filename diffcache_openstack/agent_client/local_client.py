@@ -496,10 +496,12 @@ class LocalClient:
         try:
             yield
         except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = (getattr(error, 'strerror', None) or str(error)
+                      or type(error).__name__)
             raise exceptions.ServiceUnavailable(
-                f'The agent at {self._path} does not answer:'
-                f' {error or type(error).__name__}; check that it runs, and'
-                f' that this user may connect to its socket.') from error
+                f'The agent at {self._path} does not answer: {reason}; check'
+                f' that it runs, and that this user may connect to its'
+                f' socket.') from error
 
 
 class File:

@@ -152,7 +152,11 @@ class Console(app.App):
 
     def configure_logging(self) -> None:
         """Send errors to standard error, one line each."""
-        super().configure_logging()
+        try:
+            super().configure_logging()
+        except OSError as error:
+            self.parser.error(f'argument --log-file: {self.options.log_file}:'
+                              f' {error.strerror}; choose another file')
         for handler in logging.getLogger('').handlers:
             if handler.formatter is not None and not isinstance(
                     handler, logging.FileHandler):

@@ -29,6 +29,8 @@ from diffcache_openstack.db.views import monitoring_views
 _SUCCESS = upgradecheck.Code.SUCCESS
 _WARNING = upgradecheck.Code.WARNING
 _FAILURE = upgradecheck.Code.FAILURE
+# What may follow "upgrade".
+_AFTER = ('check', '-h', '--help', '--json')
 # More are counted.
 _NAMED = 5
 
@@ -146,6 +148,12 @@ def main(argv: collections.abc.Sequence[str] | None = None) -> int:
         return 0
     conf = cfg.ConfigOpts()
     opts.register_all(conf)
+    if words[:1] == ['upgrade'] and words[1:] and words[1] not in _AFTER:
+        # The library takes any word for the check.
+        print(f'diffcache-status: error: there is no command "upgrade'
+              f' {words[1]}"; run diffcache-status upgrade check',
+              file=sys.stderr)
+        return 255
     try:
         return upgradecheck.main(conf, opts.PROJECT, Checks(conf), words)
     except cfg.Error as error:

@@ -48,7 +48,8 @@ class Reason:
             return 'pinned'
         if not self.requests:
             return 'read by no expected request: first to be evicted'
-        what = f'{self.requests:.3g} expected requests'
+        plural = '' if self.requests == 1 else 's'
+        what = f'{self.requests:.3g} expected request{plural}'
         if len(self.key) == 2:
             return f'builds {self.key[1]} from {self.key[0]} for {what}'
         uses = ['delivered whole'] if self.key[0] in self.targets else []

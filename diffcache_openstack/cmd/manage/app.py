@@ -49,8 +49,9 @@ class Manage(console.Console):
     def configure_logging(self) -> None:
         """Keep the libraries' progress off the console."""
         super().configure_logging()
-        for name in ('alembic', 'oslo_db'):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger('alembic').setLevel(logging.ERROR)
+        # What it logs as an error, it raises as well.
+        logging.getLogger('oslo_db').setLevel(logging.CRITICAL)
 
     @functools.cached_property
     def conf(self) -> cfg.ConfigOpts:

@@ -58,7 +58,8 @@ class Command(cli.Command, command.Command):
                 f'There is no database {path}; set [database] connection to'
                 f' that of the conductors, or run'
                 f' "diffcache-manage db sync" to create it.')
-        database = engine.Database(self.conf)
+        # A person waits: no attempts for minutes, as services make.
+        database = engine.Database(self.conf, max_retries=0)
         with engine.errors_explained(self.conf):
             try:
                 yield database

@@ -28,9 +28,9 @@ class DbSync(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         with engine.errors_explained(self.conf):
-            before = migration.current(self.conf)
+            before = migration.current(self.conf, max_retries=0)
             migration.upgrade(self.conf, parsed_args.revision)
-            after = migration.current(self.conf)
+            after = migration.current(self.conf, max_retries=0)
         self.app.stdout.write(
             f'Database is at revision {after}, was at {before or "none"}.\n')
 
@@ -40,7 +40,7 @@ class DbVersion(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         with engine.errors_explained(self.conf):
-            current = migration.current(self.conf)
+            current = migration.current(self.conf, max_retries=0)
         self.app.stdout.write(f'{current or "none"}\n')
         if current == migration.head():
             return 0

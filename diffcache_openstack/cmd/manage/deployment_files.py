@@ -63,6 +63,16 @@ class Deployment:
     keystone: str
     password: str
 
+    def check_host(self, machine: Machine) -> None:
+        """Check that a machine may be a compute host.
+
+        :raises InvalidInput: it is the controller or the repository
+        """
+        if machine.name in (self.controller.name, self.repository.name):
+            raise exceptions.InvalidInput(
+                f'{machine.name} is the controller or the repository; a'
+                f' compute host is another machine.')
+
     @classmethod
     def new(cls, controller: Machine, repository: Machine, site: str,
             keystone: str) -> 'Deployment':
@@ -107,29 +117,24 @@ class Files:
         :raises Conflict: the directory exists, and is not empty
         """
         parent = self._directory.absolute().parent
-        parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix='.', dir=parent) as part:
-            made = pathlib.Path(part) / 'made'
-            made.mkdir(mode=0o700)
-            _begin(made, deployment)
-            try:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix='.', dir=parent) as part:
+                made = pathlib.Path(part) / 'made'
+                made.mkdir(mode=0o700)
+                _begin(made, deployment)
                 os.rename(made, self._directory)
-            except OSError as error:
-                raise exceptions.Conflict(
-                    f'{self._directory} cannot be created:'
-                    f' {error.strerror}; choose another directory.'
-                ) from error
+        except OSError as error:
+            raise exceptions.Conflict(
+                f'{self._directory} cannot be created: {error.strerror};'
+                f' choose another directory.') from error
 
     def add_host(self, deployment: Deployment, machine: Machine) -> bool:
         """Write what a compute host needs; return whether it is new.
 
         :raises InvalidInput: it is the controller or the repository
         """
-        if machine.name in (deployment.controller.name,
-                            deployment.repository.name):
-            raise exceptions.InvalidInput(
-                f'{machine.name} is the controller or the repository; a'
-                f' compute host is another machine.')
+        deployment.check_host(machine)
         folder = self._directory / machine.name
         if folder.exists():
             return False

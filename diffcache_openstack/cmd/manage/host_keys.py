@@ -32,7 +32,8 @@ _AUTHORITY = (
                  help='Certificate of the authority, [messaging]'
                       ' authority_file of all services (default:'
                       ' %(default)s).'),
-    cli.Argument('--days', metavar='N', type=int, default=_YEARS,
+    cli.Argument('--days', metavar='N', default=_YEARS,
+                 type=cli.whole(1, 36500),
                  help='Days until the certificate expires (default:'
                       ' %(default)s).'))
 

@@ -24,7 +24,7 @@ class RequestList(base.Lister):
 
     examples = ('--limit 20',)
     arguments = (
-        cli.Argument('--limit', metavar='N', type=int, default=50,
+        cli.Argument('--limit', metavar='N', type=cli.whole(1), default=50,
                      help='Maximum number of requests to list'
                           ' (default: 50).'),)
 

@@ -86,6 +86,8 @@ class Setup(base.Command):
         if deployment is None:
             deployment = deployment_files.Deployment.new(
                 **self._answers(parsed_args))
+            for machine in parsed_args.compute:
+                deployment.check_host(machine)
             files.begin(deployment)
             self._say(f'Run "sh {parsed_args.directory}/services.sh" on'
                       f' {deployment.controller.name}: it creates the'

@@ -28,7 +28,7 @@ class Status(base.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         with engine.errors_explained(self.conf):
-            revision = migration.current(self.conf)
+            revision = migration.current(self.conf, max_retries=0)
         if not migration.accepts(revision):
             raise exceptions.PermanentError(
                 f'The database is at revision {revision or "none"}, not'

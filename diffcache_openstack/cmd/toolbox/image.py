@@ -61,6 +61,7 @@ class Trim(quick.ShowOne):
                           ' that of IMAGE).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        operands.check_disk(args.image, 'image')
         with progress.of(self, 'trim') as bar:
             done = trim.trim(args.image, args.output, args.output_format,
                              bar)

@@ -23,6 +23,7 @@ import typing
 
 from cliff import columns
 
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import control_socket
@@ -196,6 +197,9 @@ class Serve(quick.Command):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
         _check_mount(args.mount)
+        for role in ('manifest', 'profile'):
+            if path := getattr(args, role):
+                operands.check_readable(path, role)
         config = {
             'manifest': args.manifest and os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
@@ -216,6 +220,11 @@ class Serve(quick.Command):
         daemon = programs.find('diffcached')
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, without the number of the system's errors."""
+    return getattr(error, 'strerror', None) or str(error)
 
 
 def _check_mount(path: str) -> None:
@@ -250,6 +259,7 @@ def _configure_image(args: argparse.Namespace,
             ' --store.')
     image = args.image
     if not image.startswith(('http://', 'https://')):
+        operands.check_disk(image, 'image')
         image = os.path.abspath(image)
     config['sources'] = [image]
 
@@ -257,19 +267,19 @@ def _configure_image(args: argparse.Namespace,
 def _read_status(state: str) -> dict[str, typing.Any]:
     """Return what the daemon of a state folder answers."""
     try:
-        # A socket's path is at most 107 bytes long; a state folder's is not.
+        # A socket's path is at most 107 bytes long; a directory's is not.
         folder = os.open(state, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
         raise NotServed(
-            f'Cannot open the state folder {state} ({error.strerror}): name'
+            f'Cannot open the state directory {state} ({error.strerror}): name'
             f' the --state of a running diffcache lazy serve.') from error
     try:
         return control_socket.ask(f'/proc/self/fd/{folder}/socket',
                                   {'command': 'status'}, _ANSWER_SECONDS)
     except (OSError, ValueError, control_socket.CommandFailed) as error:
         raise NotServed(
-            f'No diffcached answers for {state} ({error}): start it with'
-            f' diffcache lazy serve --state {state}') from error
+            f'No diffcached answers for {state} ({_reason(error)}): start it'
+            f' with diffcache lazy serve --state {state}') from error
     finally:
         os.close(folder)
 
@@ -332,7 +342,8 @@ class List(quick.Lister):
         except (OSError, ValueError, KeyError,
                 control_socket.CommandFailed) as error:
             raise NotServed(
-                f'No diffcached answers at {parsed_args.socket} ({error}):'
+                f'No diffcached answers at {parsed_args.socket}'
+                f' ({_reason(error)}):'
                 f' check the service diffcache-lazy, and that this user may'
                 f' connect ([lazy] socket_group).') from error
         return self._COLUMNS, [tuple(map(image.get, self._COLUMNS))

@@ -60,7 +60,7 @@ class Create(quick.ShowOne):
                      help='Format of the patch; auto tries those that may be'
                           ' the smallest and keeps the smallest (default:'
                           ' auto).'),
-        cli.Argument('--level', type=int, metavar='N',
+        cli.Argument('--level', type=cli.whole(1, 19), metavar='N',
                      help='Compression level of the patch, 1 to 19: higher is'
                           ' smaller and slower.'))
 
@@ -174,12 +174,14 @@ class Matrix(quick.Lister):
     examples = ('debian-12.raw debian-12.1.raw debian-13.raw',)
     arguments = (
         cli.Argument('images', metavar='IMAGE', nargs='+',
-                     help='Image; at least two.'),)
+                     help='Images to compare, at least two.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         if len(parsed_args.images) < 2:
             raise exceptions.InvalidInput(
                 'A matrix needs at least two images; name more.')
+        for image in parsed_args.images:
+            operands.check_disk(image, 'image')
         with progress.of(self, 'sketch') as bar:
             estimates = matrix.estimate(parsed_args.images, bar)
         self.app.LOG.info(estimates.cost_line())

@@ -23,6 +23,7 @@ import typing
 
 
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -120,11 +121,16 @@ class _Watcher:
         self._drawn = True
 
 
+def _rounded(number: float) -> float:
+    """Round away what is left of computing with floats."""
+    return round(number, 6)
+
+
 def _solution_fields(solution: solving.Solution) -> dict[str, typing.Any]:
     return {
-        'cost_s': solution.cost_s,
-        'lower_bound_s': solution.lower_bound_s,
-        'gap': solution.gap,
+        'cost_s': _rounded(solution.cost_s),
+        'lower_bound_s': _rounded(solution.lower_bound_s),
+        'gap': _rounded(solution.gap),
         'proved_optimal': solution.proved_optimal,
         'seconds': round(solution.seconds, 3),
         'templates': len(solution.placement.templates),
@@ -178,14 +184,19 @@ class Evaluate(quick.ShowOne):
         placement = placements.load(args.placement)
         result = cost.evaluate(instance, placement, args.hops)
         return {
-            'total_cost_s': result.total_cost_s,
-            'mean_service_s': result.mean_service_s,
+            'total_cost_s': _rounded(result.total_cost_s),
+            'mean_service_s': _rounded(result.mean_service_s),
             'feasible': result.feasible,
             'errors': list(result.errors)}
 
 
 class Explain(quick.Lister):
-    """List what each placed object saves and which requests read it."""
+    """List what each placed object saves and which requests read it.
+
+    An object is a template, such as 2, or a patch from one to another, such
+    as 0->2. Templates are numbered from 0, as in the instance, and hosts from
+    1: host 0 is the repository.
+    """
 
     examples = ('instance.json placement.json',)
     arguments = (
@@ -205,8 +216,9 @@ class Explain(quick.Lister):
         return ('host', 'object', 'mb', 'requests', 'saves_s', 'evicted',
                 'why'), [
             (reason.host, '->'.join(str(t) for t in reason.key),
-             reason.megabytes, reason.requests, round(reason.saves_s, 3),
-             reason.eviction, reason.why)
+             cells.Line(reason.megabytes), cells.Line(reason.requests),
+             round(reason.saves_s, 3), reason.eviction,
+             cells.Text(reason.why))
             for reason in explain.explain(instance, placement, args.hops)
             if args.host in (None, reason.host)]
 
@@ -269,14 +281,14 @@ class Plan(quick.ShowOne):
             'changed': plan.changed,
             'moves': len(plan.moves),
             'drops': len(plan.drops),
-            'wan_mb': plan.wan_mb,
-            'peer_mb': plan.peer_mb,
+            'wan_mb': _rounded(plan.wan_mb),
+            'peer_mb': _rounded(plan.peer_mb),
             'fill_s': {str(h): round(s, 3)
                        for h, s in sorted(plan.fill_s.items())},
-            'cost_before_s': plan.cost_before_s,
-            'cost_after_s': plan.cost_after_s,
-            'saving_per_hour_s': plan.saving_per_hour_s,
-            'lower_bound_s': plan.solution.lower_bound_s}
+            'cost_before_s': _rounded(plan.cost_before_s),
+            'cost_after_s': _rounded(plan.cost_after_s),
+            'saving_per_hour_s': _rounded(plan.saving_per_hour_s),
+            'lower_bound_s': _rounded(plan.solution.lower_bound_s)}
 
 
 class WhatIf(quick.ShowOne):
@@ -329,17 +341,17 @@ class WhatIf(quick.ShowOne):
                 args.hops)
         before, after = result.before, result.after
         return {
-            'mean_before_s': before.mean_s,
-            'mean_after_s': after.mean_s,
-            'saving': result.saving,
-            'cost_before_s': before.solution.cost_s,
-            'cost_after_s': after.solution.cost_s,
-            'gap_before': before.solution.gap,
-            'gap_after': after.solution.gap,
+            'mean_before_s': _rounded(before.mean_s),
+            'mean_after_s': _rounded(after.mean_s),
+            'saving': _rounded(result.saving),
+            'cost_before_s': _rounded(before.solution.cost_s),
+            'cost_after_s': _rounded(after.solution.cost_s),
+            'gap_before': _rounded(before.solution.gap),
+            'gap_after': _rounded(after.solution.gap),
             'objective': objective.name,
-            'mean_wan_before_mb': before.mean_wan_mb,
-            'mean_wan_after_mb': after.mean_wan_mb,
-            'saving_wan': result.saving_wan}
+            'mean_wan_before_mb': _rounded(before.mean_wan_mb),
+            'mean_wan_after_mb': _rounded(after.mean_wan_mb),
+            'saving_wan': _rounded(result.saving_wan)}
 
 
 class Simulate(quick.ShowOne):

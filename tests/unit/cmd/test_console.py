@@ -62,6 +62,12 @@ class ConsoleTest(base.TestCase):
             self.assertRegex(out, r'(?m)^  patch matrix +\w+')
             self.assertEqual('', err)
 
+    def test_a_log_that_cannot_be_written_is_named(self):
+        code, _, err = self.run_toolbox('--log-file', '/no/such/log', 'fail')
+        self.assertEqual(2, code)
+        self.assertIn('diffcache: error: argument --log-file: /no/such/log:'
+                      ' No such file or directory; choose another file', err)
+
     def test_help_imports_no_command(self):
         script = (
             'import sys\n'

@@ -68,6 +68,12 @@ class UpgradeCheckTest(base.FilledTest):
             self.assertEqual(0, status.main(['--version']))
         self.assertEqual(opts.version() + '\n', output.getvalue())
 
+    def test_another_word_than_check_is_refused(self):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            self.assertEqual(255, status.main(['upgrade', 'chekc']))
+        self.assertIn('no command "upgrade chekc"', err.getvalue())
+
     def test_all_is_well(self):
         code, found = self.ask()
         self.assertEqual((SUCCESS, 5), (code, len(found)), found)

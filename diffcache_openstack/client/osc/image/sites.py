@@ -58,7 +58,7 @@ class ShowReport(commands.SiteCommand, commands.ShowOne):
 
     examples = ('edge-1 --days 30',)
     arguments = (
-        cli.Argument('--days', type=int, metavar='<n>',
+        cli.Argument('--days', type=cli.whole(1), metavar='<n>',
                      help='Count the requests of the last N days'
                           ' (default: 7)'),)
 

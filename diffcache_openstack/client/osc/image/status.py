@@ -71,8 +71,8 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
 
     examples = ('edge-1',)
     arguments = (
-        cli.Argument('--days', type=int, metavar='<n>', default=_DAYS,
-                     help='Count the requests of this many days (default:'
+        cli.Argument('--days', type=cli.whole(1), metavar='<n>', default=_DAYS,
+                     help='Count the requests of the last N days (default:'
                           ' %(default)s)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:

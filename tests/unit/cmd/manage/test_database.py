@@ -37,6 +37,17 @@ class TestDatabase(base.ManageTest):
                                f' sqlite:///{self.directory}/no/x.sqlite\n')
         self.assert_fails(1, '[database] connection', 'host', 'list')
 
+    def test_a_server_that_does_not_answer_is_reported_at_once(self):
+        # Services wait for the server, by this option's default.
+        self.config.write_text(
+            '[database]\nmax_retries = 10\nretry_interval = 3600\n'
+            'connection = mysql+pymysql://a:b@127.0.0.1:1/x\n')
+        for words in (('host', 'list'), ('status',), ('db', 'version')):
+            result = self.run_words(*words)
+            self.assertEqual(1, result.code)
+            [line] = result.err.splitlines()
+            self.assertIn('127.0.0.1:1/x does not answer', line)
+
     def test_what_only_reads_creates_no_database(self):
         path = self.directory / 'none.sqlite'
         self.config.write_text(f'[database]\nconnection = sqlite:///{path}\n')

@@ -18,3 +18,8 @@ class TestRequests(base.FilledTest):
         rows = self.run_words('request', 'list', '-f', 'json').json
         self.assertEqual([('h1', 't1', 'build')],
                          [(r['Host'], r['Image'], r['Way']) for r in rows])
+
+    def test_a_limit_below_1_is_refused(self):
+        result = self.run_words('request', 'list', '--limit', '-3')
+        self.assertEqual(2, result.code)
+        self.assertIn("'-3' is not a whole number of at least 1", result.err)

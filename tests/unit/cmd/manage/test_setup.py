@@ -49,6 +49,19 @@ class SetupTest(base.ManageTest):
 
 class TestSetup(SetupTest):
 
+    def test_nothing_is_written_of_a_host_that_is_the_controller(self):
+        result = self.run_words('setup', str(self.made), *ANSWERS,
+                                '--compute', 'ctl')
+        self.assertEqual(1, result.code)
+        self.assertIn('ctl is the controller', result.err)
+        self.assertFalse(self.made.exists())
+
+    def test_a_directory_that_cannot_be_created_is_named(self):
+        result = self.run_words('setup', '/proc/no/made', *ANSWERS,
+                                '--compute', 'h1')
+        self.assertEqual(1, result.code)
+        self.assertIn('/proc/no/made cannot be created', result.err)
+
     def test_every_machine_gets_what_its_services_read(self):
         said = self.setup(*ANSWERS, '--compute', 'h1=10.1.0.7')
         for name in ('ctl', 'hub', 'h1'):

@@ -75,6 +75,13 @@ class ImageCommandTest(base.TestCase):
         self.assertEqual([pathlib.Path(image)],
                          list(self.directory.iterdir()))
 
+    def test_what_is_no_disk_is_not_trimmed(self):
+        small = self.write_file('six', b'hello!')
+        code, _, err = self.call('trim', str(small),
+                                 str(self.directory / 'out'))
+        self.assertEqual(1, code)
+        self.assertIn('six has 6 bytes', err)
+
     def test_no_image_is_replaced(self):
         image = self.write_file('image', b'some' * 50_000)
         for command in ('manifest', 'trim'):

@@ -214,6 +214,13 @@ class TestServeInputs(LazyTestCase):
         self.assertEqual((1, ''), (code, out))
         self.assertIn('no directory /no/such', error)
 
+    def test_a_manifest_that_is_missing_is_named_before_anything_starts(self):
+        code, out, error = self.run_command(
+            'serve', 'image', '--manifest', '/no/manifest',
+            '--mount', self.directory, '--state', self.directory)
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('The manifest /no/manifest does not exist', error)
+
 
 class TestStatus(LazyTestCase):
 
@@ -244,4 +251,6 @@ class TestList(LazyTestCase):
         path = self.directory / 'none'
         code, _out, err = self.run_command('list', path)
         self.assertEqual(1, code)
-        self.assertIn(f'No diffcached answers at {path}', err)
+        self.assertIn(
+            f'No diffcached answers at {path} (No such file or directory)',
+            err)

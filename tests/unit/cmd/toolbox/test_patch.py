@@ -158,8 +158,8 @@ class PatchCommandTest(base.TestCase):
         code, _, err = self.call('create', self.path('base'),
                                  self.path('target'), self.path('patch'),
                                  '--level', '99')
-        self.assertEqual(1, code)
-        self.assertIn('level 99', err)
+        self.assertEqual(2, code)
+        self.assertIn("'99' is not a whole number 1..19", err)
 
     def test_a_bare_rdiff_delta_is_applied_with_a_warning(self):
         self.create('--codec', 'rdiff')
@@ -225,6 +225,12 @@ class PatchCommandTest(base.TestCase):
             self.assertEqual(1, code)
             self.assertIn(f'{self.path("refused")}: the qcow2 image is '
                           'refused', err)
+
+    def test_a_matrix_refuses_what_is_no_disk(self):
+        small = self.write_file('six', b'hello!')
+        code, out, err = self.call('matrix', self.path('base'), str(small))
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('six has 6 bytes', err)
 
     def test_a_matrix_has_every_ordered_pair(self):
         self.write_file('third', random.Random(2).randbytes(100_000))

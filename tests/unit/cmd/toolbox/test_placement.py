@@ -91,6 +91,18 @@ class TestPlacement(base.TestCase):
         )
         self.assertEqual({2}, {row['host'] for row in one})
 
+    def test_explain_fits_a_terminal(self):
+        self.solve()
+        code, out, _err = self.run_command('explain', self.instance,
+                                           self.output)
+        self.assertEqual(0, code)
+        self.assertLessEqual(max(map(len, out.splitlines())), 100)
+
+    def test_numbers_have_no_noise_of_floats(self):
+        solved = self.solve()
+        for name in ('cost_s', 'lower_bound_s', 'gap'):
+            self.assertEqual(round(solved[name], 6), solved[name])
+
     def test_plan(self):
         plan = self.answer('plan', self.instance, '--output', self.output)
         self.assertTrue(plan['changed'])

@@ -98,11 +98,11 @@ class TestVolumeCaches(cloud.CommandTest):
     def test_the_help_is_in_sentences(self):
         found = self.command(volume_caches.SetVolume).get_parser(
             'openstack volume cache set').format_help()
-        self.assertIn('what its type says. Settings stay on the host',
+        self.assertIn('according to its type. Settings stay on the host',
                       ' '.join(found.split()))
         # Beside the commands that say one thing.
         self.assertEqual(
-            'Set how a volume is cached, in place of what its type says',
+            'Override how a volume is cached according to its type',
             self.command(volume_caches.SetVolume).get_description()
             .splitlines()[0])
 
