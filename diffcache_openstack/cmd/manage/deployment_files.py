@@ -275,9 +275,11 @@ socket = /var/lib/diffcache/agent.sock
 def _services(deployment: Deployment) -> str:
     """Return commands that create the users, the database and the API."""
     password, api = deployment.password, deployment.controller.address
+    conf = f'{deployment.controller.name}/{_CONF}'
     return f'''#!/bin/sh
 # Run once on the controller, as root, with an administrator's OS_ variables.
 set -eu
+here=$(dirname "$0")
 mysql <<SQL
 CREATE DATABASE diffcache CHARACTER SET utf8mb4;
 CREATE USER diffcache IDENTIFIED BY '{password}';
@@ -290,7 +292,7 @@ openstack role add --project service --user diffcache admin
 openstack service create --name diffcache diffcache
 openstack endpoint create --region "${{OS_REGION_NAME:-RegionOne}}" \\
     diffcache public http://{api}:8796
-diffcache-manage db sync
+diffcache-manage --config-file "$here/{conf}" db sync
 '''
 
 

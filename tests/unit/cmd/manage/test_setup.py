@@ -49,6 +49,14 @@ class SetupTest(base.ManageTest):
 
 class TestSetup(SetupTest):
 
+    def test_the_tables_are_created_in_the_database_of_the_files(self):
+        # Also before they are copied to /etc/diffcache.
+        self.setup(*ANSWERS, '--compute', 'h1')
+        script = (self.made / 'services.sh').read_text()
+        [line] = [each for each in script.splitlines() if 'db sync' in each]
+        self.assertIn('--config-file "$here/ctl/diffcache.conf"', line)
+        self.assertIn('here=$(dirname "$0")', script)
+
     def test_nothing_is_written_of_a_host_that_is_the_controller(self):
         result = self.run_words('setup', str(self.made), *ANSWERS,
                                 '--compute', 'ctl')
