@@ -258,6 +258,16 @@ class VersionLive:
     def packs(self) -> list[int]: ...
     def maps(self) -> list[int]: ...
 
+def add_hooks(
+    store: BlockStore, number: int, place: _Path, length: int, check: bytes,
+) -> None: ...
+def verify_hooks(store: BlockStore, number: int) -> None: ...
+def write_hooks(
+    store: BlockStore, output: _Path, files: list[int], packs: list[int],
+    indexes: list[_Path],
+) -> int: ...
+
+
 class BlockStore:
     def __init__(
         self, block_size: int, key: bytes | None,

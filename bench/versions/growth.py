@@ -34,6 +34,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
 
@@ -90,8 +91,9 @@ def grow(directory: pathlib.Path, packs: int) -> None:
     """Add packs of other blocks to a store until it has so many of them."""
     access = store_access.StoreAccess(file.FileStore(directory))
     scratch = directory.with_name('scratch')
-    with access.writing():
+    with access.writing() as staging:
         head = access.head()
+        indexes = []
         for _ in range(packs - sum(pack.origin == 0
                                    for pack in head.packs.values())):
             number = head.next_pack
@@ -101,10 +103,15 @@ def grow(directory: pathlib.Path, packs: int) -> None:
                 f'pack-{number:08d}-00000000', f'index-{number:08d}-00000000',
                 0, 0, PACK_BLOCKS, 32 + PACK_BLOCKS * disks.BLOCK, len(index),
                 3, index[-32:].hex())
-            (directory / entry.index).write_bytes(index)
+            indexes.append(directory / entry.index)
+            indexes[-1].write_bytes(index)
             with open(directory / entry.blob, 'wb') as stream:
                 stream.truncate(entry.data_bytes)
             head.packs[number] = entry
+        with access.opened(head) as opened:
+            for name, path in hook_files.add(
+                    head, opened, indexes, staging / 'hooks', 'grown'):
+                access.store.put_file(name, path)
         access.commit(head)
 
 

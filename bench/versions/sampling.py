@@ -123,13 +123,13 @@ def _alike(mix: _Mix, noise: random.Random, blocks: int) -> None:
 
 
 def _distribution(mix: _Mix, noise: random.Random, blocks: int) -> None:
-    """Save six servers that have the files of one distribution elsewhere.
+    """Save ten servers that have the files of one distribution elsewhere.
 
     Packages, of a hundred files each, were installed in another order.
     """
     files = _files(noise, blocks)
     own = [(_files(noise, blocks // 4), random.Random(server))
-           for server in range(6)]
+           for server in range(10)]
     for _ in range(2):
         for server, (others, chance) in enumerate(own):
             packages = [files[at:at + 100]
@@ -142,7 +142,7 @@ def _distribution(mix: _Mix, noise: random.Random, blocks: int) -> None:
 
 _MIXES = {'ten versions of a server': _chain,
           'four servers with the same upgrades': _alike,
-          'six servers of one distribution': _distribution}
+          'ten servers of one distribution': _distribution}
 
 
 def sampling(run: runs.Run) -> None:

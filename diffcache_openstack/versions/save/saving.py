@@ -22,6 +22,7 @@ import secrets
 import time
 from typing import Any
 from typing import Callable
+from typing import Iterable
 from typing import Sequence
 import uuid
 
@@ -36,6 +37,7 @@ from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
+from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upload_journal
@@ -129,6 +131,8 @@ class _Save:
         self._states = disk_states.DiskStates(head.store_id, token)
         # Blobs to upload before the commit, in this order.
         self._uploads: list[tuple[str, pathlib.Path]] = []
+        # Indexes of the packs of the save.
+        self._indexes: list[pathlib.Path] = []
         # Describes the states of the disks read so far, for the journal.
         self._read: list[list[Any]] = []
         self._done: list[tuple[save_request.SaveRequest,
@@ -343,6 +347,7 @@ class _Save:
             level=self._access.level, check=checksums.of_file(pack.index),
             key=self._head.key_number)
         self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
+        self._indexes.append(pack.index)
         self._head.packs[number] = entry
         self._head.next_pack = number + 1
 
@@ -383,7 +388,12 @@ class _Save:
 
     def _commit(self) -> None:
         """Upload everything, and commit the catalogue."""
+        before = self._head.blobs()
         try:
+            self._uploads += hook_files.add(
+                self._head, self._opened, self._indexes,
+                self._staging / 'hooks', self._suffix,
+                merges=not self._access.store.append_only)
             upload_journal.UploadJournal(
                 self._access.store, self._staging).upload(self._uploads)
             self._access.keep_reserve(self._head)
@@ -392,18 +402,22 @@ class _Save:
                 self._remove_uploads()
             raise
         self._access.commit(self._head, [name for name, _ in self._uploads])
+        self._remove(before - self._head.blobs(), 'an earlier state')
 
     def _is_resumed_after(self, error: BaseException) -> bool:
         return self._token is not None and exceptions.is_resumable(error)
 
     def _remove_uploads(self) -> None:
         """Remove blobs that no catalogue will name."""
-        for name, _ in self._uploads:
+        self._remove((name for name, _ in self._uploads), 'a save that failed')
+
+    def _remove(self, names: Iterable[str], what: str) -> None:
+        for name in names:
             try:
                 self._access.store.delete(name)
             except exceptions.DiffCacheError as exc:
-                LOG.warning('Could not remove blob %s of a save that failed: '
-                            '%s', name, exc)
+                LOG.warning('Could not remove blob %s of %s: %s', name, what,
+                            exc)
 
 
 def _log(request: save_request.SaveRequest, compared: _Comparison,

@@ -51,7 +51,7 @@ LOG = logging.getLogger(__name__)
 BaseImage = Callable[[str], ContextManager[pathlib.Path | None]]
 
 _BLOB = re.compile(
-    r'(pack|index|map|base|manifest)-[0-9a-f]{8,16}-[0-9a-f]{8}')
+    r'(pack|index|map|base|manifest|hooks)-[0-9a-f]{8,16}-[0-9a-f]{8}')
 _COPY_BYTES = 8 << 20
 # What is read into memory at most of what hosts put. The rest of a longer blob
 # is left out, so that its checksum does not match.
@@ -257,6 +257,9 @@ class _Acceptance:
         for base_id in sorted(proposal.bases.keys() - head.bases.keys()):
             found += upkeep.verify_base(opened, base_id,
                                         proposal.bases[base_id])
+        for number in sorted(proposal.hooks.keys() - head.hooks.keys()):
+            found += upkeep.verify_hooks(opened, number,
+                                         proposal.hooks[number])
         return [each.reason for each in found]
 
     def _index_damage(self, opened: _native.BlockStore, base_id: str,
@@ -368,7 +371,7 @@ def _refuse_changes(head: catalogue.Catalogue,
         fail('its number does not follow that of the last one.')
     if head.number and _constants(head) != _constants(proposal):
         fail('it is one of another store, or has another key.')
-    for name in ('versions', 'packs', 'maps', 'bases', 'manifests'):
+    for name in ('versions', 'packs', 'maps', 'bases', 'manifests', 'hooks'):
         old, new = getattr(head, name), getattr(proposal, name)
         for key, record in old.items():
             if key not in new:

@@ -16,7 +16,7 @@ from typing import Iterable
 
 from diffcache_openstack.versions.store import commits
 
-_NUMBERED = re.compile(r'(pack|index|map|manifest)-\d{8,}-[a-z0-9]+'
+_NUMBERED = re.compile(r'(pack|index|map|manifest|hooks)-\d{8,}-[a-z0-9]+'
                        r'|base-[a-z0-9]+-[a-z0-9]+'
                        r'|next-\d{10,}-[0-9a-f]+')
 

@@ -177,6 +177,8 @@ class Catalogue:
     bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
     # Of some versions, by their ids; see :mod:`.manifests`.
     manifests: dict[str, Blob] = dataclasses.field(default_factory=dict)
+    # The newest has the highest number; see :mod:`.hook_files`.
+    hooks: dict[int, Blob] = dataclasses.field(default_factory=dict)
     # Keys are numbered in the order in which they replaced each other. Former
     # ones that packs still have, by number, encrypted with the present one:
     # see :mod:`.key_chain`.
@@ -211,6 +213,7 @@ class Catalogue:
         found |= {pack.index for pack in self.packs.values()}
         found |= {blob.blob for blob in self.maps.values()}
         found |= {blob.blob for blob in self.manifests.values()}
+        found |= {blob.blob for blob in self.hooks.values()}
         return found | {blob.blob for blob in self.bases.values()}
 
     def bytes_stored(self) -> int:
@@ -218,7 +221,7 @@ class Catalogue:
         packs = sum(pack.data_bytes + pack.index_bytes
                     for pack in self.packs.values())
         blobs = (*self.maps.values(), *self.bases.values(),
-                 *self.manifests.values())
+                 *self.manifests.values(), *self.hooks.values())
         return packs + sum(blob.bytes for blob in blobs)
 
     def of_series(self, series: str) -> list[Version]:
@@ -276,7 +279,8 @@ class Catalogue:
                          in self.versions.values()],
             'packs': _fields_of(self.packs), 'maps': _fields_of(self.maps),
             'bases': _fields_of(self.bases),
-            'manifests': _fields_of(self.manifests)}
+            'manifests': _fields_of(self.manifests),
+            'hooks': _fields_of(self.hooks)}
         text = json.dumps(fields, separators=(',', ':')).encode()
         if len(text) > MOST_BYTES:
             raise exceptions.PermanentError(
@@ -339,7 +343,9 @@ class Catalogue:
             bases={base_id: _checked(Blob(**blob))
                    for base_id, blob in fields['bases'].items()},
             manifests={version_id: _checked(Blob(**blob)) for version_id, blob
-                       in fields['manifests'].items()})
+                       in fields['manifests'].items()},
+            hooks={_number(int(number)): _checked(Blob(**blob))
+                   for number, blob in fields['hooks'].items()})
 
 
 def _fields_of(records: dict[Any, Pack] | dict[Any, Blob]

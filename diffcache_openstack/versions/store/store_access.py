@@ -374,6 +374,11 @@ class StoreAccess:
             for number, blob in head.maps.items():
                 opened.add_map(number, blob.blob, check_of(blob))
             self._add_bases(head, opened)
+            for number, blob in head.hooks.items():
+                _native.add_hooks(
+                    opened, number,
+                    self.store.local_path(blob.blob) or blob.blob,
+                    blob.bytes, check_of(blob))
             try:
                 yield opened
             finally:

@@ -29,6 +29,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
@@ -118,6 +119,8 @@ def prune(access: store_access.StoreAccess,
                 if gone or pruning.freed:
                     pruning.commit()
                 pruning.rewrite(progress)
+        if not dry_run:
+            hook_files.maintain(access, head, staging)
     return Pruned([version.id for version in gone], pruning.removed,
                   pruning.rewritten, pruning.maps_removed, before,
                   head.bytes_stored(), dry_run)
@@ -327,6 +330,11 @@ class _Pruning:
             key=self._head.key_number)
         self._uploads += [(entry.blob, written.data),
                           (entry.index, written.index)]
+        if pack.key != entry.key:
+            # Its blocks have other names.
+            self._uploads += hook_files.add(
+                self._head, self._opened, [written.index],
+                self._staging / f'hooks-{number}', self._token)
         self._drop(pack.blob, pack.index)
         self._head.packs[number] = entry
         self.rewritten += 1
@@ -431,6 +439,8 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
             found += verify_map(opened, number, blob)
         for base_id, blob in head.bases.items():
             found += verify_base(opened, base_id, blob)
+        for number, blob in head.hooks.items():
+            found += verify_hooks(opened, number, blob)
         for blob in head.manifests.values():
             checked += blob.bytes
             if reason := manifests.damage(access, blob):
@@ -478,6 +488,12 @@ def verify_map(opened: _native.BlockStore, number: int,
                blob: catalogue.Blob) -> list[Damage]:
     """Read a map; return what is wrong with it."""
     return _found(blob.blob, lambda: opened.verify_map(number))
+
+
+def verify_hooks(opened: _native.BlockStore, number: int,
+                 blob: catalogue.Blob) -> list[Damage]:
+    """Read a file of hooks; return what is wrong with it."""
+    return _found(blob.blob, lambda: _native.verify_hooks(opened, number))
 
 
 def verify_base(opened: _native.BlockStore, base_id: str,

@@ -19,6 +19,7 @@ use diffcache_qcow2::Qcow2Source;
 use diffcache_versions::store::base::BaseIndex;
 use diffcache_base::varint;
 use diffcache_versions::store::crypt::Cipher;
+use diffcache_versions::store::hooks::{encode, Hook};
 use diffcache_versions::store::nodes::{encode_inner, encode_leaf, BlockRef, NodeRef, Run, FANOUT, HEIGHT};
 use diffcache_versions::store::pack_index::{Frame, PackIndex};
 
@@ -70,7 +71,8 @@ fn main() -> Outcome<()> {
     for (name, bytes) in others()? {
         write(name, "valid", &bytes)?;
     }
-    for (name, body) in [(0, index()), (1, base_index()?), (2, map())] {
+    let bodies = [index(), base_index()?, map(), hooks()];
+    for (name, body) in (0u8..).zip(bodies) {
         write("store", &name.to_string(), &[&[name], &body[..]].concat())?;
     }
     Ok(())
@@ -276,6 +278,18 @@ fn base_index() -> Outcome<Vec<u8>> {
     let cipher = Cipher::new(None);
     let index = BaseIndex::create(&target(), 4096, &cipher, &task())?;
     Ok(body(index.encode()))
+}
+
+/// What a file of hooks has before them.
+fn hooks() -> Vec<u8> {
+    let mut out = Vec::new();
+    let hooks = (0..1500).map(|name| Hook {
+        name,
+        pack: 1,
+        slot: 5,
+    });
+    encode(&hooks.collect::<Vec<_>>(), &mut out).expect("memory suffices");
+    out[..16 + 2 * 24].to_vec()
 }
 
 /// The nodes of a map, as the target `store` takes them: their count, lengths and bytes.

@@ -1,4 +1,4 @@
-//! Indexes, maps and bases of a version store whose checksums are right and whose content is anything.
+//! Indexes, maps, bases and hooks of a version store whose checksums are right and whose content is anything.
 
 #![no_main]
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use diffcache_fuzz::{sealed, Parts};
 use diffcache_versions::store::base::BaseIndex;
 use diffcache_versions::store::crypt::NAME_LEN;
+use diffcache_versions::store::hooks::{encode, Fences, Hook};
 use diffcache_versions::store::map::{MapFile, Maps};
 use diffcache_versions::store::nodes::NodeRef;
 use diffcache_versions::store::pack_index::{check_of, PackIndex};
@@ -77,13 +78,37 @@ fn read_map(body: &[u8]) {
     }
 }
 
+/// The body of a file of hooks is what it has before them.
+fn read_hooks(body: &[u8]) {
+    if let Ok(fences) = Fences::parse(body, "hooks") {
+        assert!(fences.sections() <= body.len());
+    }
+    let mut parts = Parts(body);
+    let mut hooks: Vec<Hook> = (0..body.len() / 16)
+        .map(|_| Hook {
+            name: parts.number(),
+            pack: parts.number() as u32,
+            slot: 7,
+        })
+        .collect();
+    hooks.sort_unstable();
+    hooks.dedup_by_key(|hook| hook.name);
+    let mut file = Vec::new();
+    encode(&hooks, &mut file).expect("memory suffices");
+    let layout = Fences::layout(file.len() as u64);
+    let (head, count) = layout.expect("what was written has a length");
+    assert_eq!(count, hooks.len());
+    assert!(Fences::parse(&file[..head], "hooks").is_ok());
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((kind, body)) = data.split_first() else {
         return;
     };
-    match kind % 3 {
+    match kind % 4 {
         0 => read_index(body),
         1 => read_base(body),
-        _ => read_map(body),
+        2 => read_map(body),
+        _ => read_hooks(body),
     }
 });

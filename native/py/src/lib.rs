@@ -22,6 +22,7 @@ mod ssdcache_simulation;
 mod ssdcache_sizing;
 mod version_disks;
 mod version_errors;
+mod version_hooks;
 mod version_places;
 mod version_types;
 mod versions;
@@ -45,5 +46,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     version_disks::register(m)?;
     version_types::register(m)?;
     versions::register(m)?;
+    version_hooks::register(m)?;
     Ok(())
 }

@@ -40,18 +40,18 @@ use crate::version_types::{
 
 /// The blocks of a version store: indexes of its packs, maps, and indexes of base images.
 #[pyclass(frozen)]
-struct BlockStore(RwLock<Store>);
+pub struct BlockStore(RwLock<Store>);
 
 /// What versions need of a store.
 #[pyclass(frozen)]
 struct VersionLive(Live);
 
 impl BlockStore {
-    fn store(&self) -> RwLockReadGuard<'_, Store> {
+    pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store> {
         self.0.read().unpoisoned()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Store> {
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Store> {
         self.0.write().unpoisoned()
     }
 }

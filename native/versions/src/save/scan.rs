@@ -20,7 +20,7 @@ use crate::store::crypt::Name;
 use crate::store::nodes::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
 use crate::store::pack_set::{PackSet, Unpacked};
 use crate::store::tree;
-use crate::store::{Store, StoredNames};
+use crate::store::{Slots, Store, StoredNames};
 
 /// Pieces that are read before what is new in them is written.
 const BATCH: usize = 32;
@@ -122,6 +122,8 @@ enum Found {
 
 struct Piece {
     found: Vec<Found>,
+    /// Where the parent has the blocks of regions in which some are new.
+    beside: Vec<Slots>,
     /// What was read; more may follow that means nothing.
     data: Vec<u8>,
 }
@@ -204,10 +206,10 @@ pub fn run(
             limiter.wait(view.bytes_read.load(std::sync::atomic::Ordering::Relaxed));
             Ok::<_, VersionsError>(found)
         })?;
-        for piece in pieces {
-            take(scan.store, &piece, target, &mut state, &silent)?;
-            buffers.give(piece.data);
-        }
+        take(scan.store, &pieces, target, &mut state, &silent)?;
+        pieces
+            .into_iter()
+            .for_each(|piece| buffers.give(piece.data));
         state.pieces += batch.len() as u64;
         state.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
         if state.bytes_read - recorded >= INTERVAL {
@@ -295,6 +297,7 @@ impl Scan<'_> {
         };
         let mut piece = Piece {
             found: Vec::new(),
+            beside: Vec::new(),
             data: buffers.take(regions.iter().filter(read).map(padded).sum()),
         };
         let mut filled = 0;
@@ -311,7 +314,12 @@ impl Scan<'_> {
                     filled = part.end;
                     self.view.read(region, &mut piece.data[part.clone()])?;
                     self.view.forget(region);
+                    let before = piece.found.len();
                     self.data(&old, part, &mut piece)?;
+                    let mut found = piece.found[before..].iter();
+                    if found.any(|found| matches!(found, Found::New { .. })) {
+                        piece.beside.extend(old.iter().filter_map(stored));
+                    }
                 }
             }
         }
@@ -349,7 +357,7 @@ impl Scan<'_> {
         let (store, parent) = (self.store, &self.parent);
         let size = store.block_size as usize;
         let start = part.start;
-        let Piece { found, data } = piece;
+        let Piece { found, data, .. } = piece;
         let mut blocks = (start..).step_by(size).zip(data[part].chunks_exact(size));
         for run in old {
             let stored = match run.at {
@@ -395,26 +403,40 @@ impl Scan<'_> {
     }
 }
 
-/// Adds what a piece has to the state, and new blocks to the target, in the order of the disk.
+fn stored(run: &Run) -> Option<Slots> {
+    match run.at {
+        BlockRef::Stored { pack, slot } => Some((pack, slot, run.len)),
+        _ => None,
+    }
+}
+
+/// Adds what pieces have to the state, and new blocks to the target, in the order of the disk.
 fn take(
     store: &Store,
-    piece: &Piece,
+    pieces: &[Piece],
     target: &mut Target<'_, '_>,
     state: &mut ScanState,
     task: &Task<'_>,
 ) -> Result<()> {
     let size = store.block_size as usize;
-    let new = piece.found.iter().filter_map(|found| match *found {
+    let all = pieces
+        .iter()
+        .flat_map(|piece| piece.found.iter().map(move |found| (piece, found)));
+    let new = all.clone().filter_map(|(piece, found)| match *found {
         Found::New { name, at, .. } => Some((name, &piece.data[at..at + size])),
         Found::Known(_) => None,
     });
-    let mut copies = store.find_blocks(&new.collect::<Vec<_>>())?.into_iter();
+    let beside: Vec<Slots> = pieces
+        .iter()
+        .flat_map(|piece| piece.beside.iter().copied())
+        .collect();
+    let copies = store.find_blocks(&new.collect::<Vec<_>>(), &beside)?;
+    let mut copies = copies.into_iter();
     let ScanState { runs, counts, .. } = state;
-    for found in &piece.found {
+    for (piece, found) in all {
         let run = match *found {
             Found::Known(run) => run,
             Found::New { block, name, at } => {
-                let block_data = &piece.data[at..at + size];
                 let copy = copies.next().flatten();
                 let known = copy.or_else(|| target.known(&name));
                 let kept = match known {
@@ -424,7 +446,7 @@ fn take(
                     }
                     None => {
                         counts.new += 1;
-                        target.push(name, block_data, task)?
+                        target.push(name, &piece.data[at..at + size], task)?
                     }
                 };
                 Run {

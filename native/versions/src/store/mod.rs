@@ -7,6 +7,7 @@ pub mod codec;
 pub mod crypt;
 mod files;
 pub mod frames;
+pub mod hooks;
 pub mod map;
 pub mod nodes;
 pub mod pack_index;
@@ -34,8 +35,10 @@ use crate::store::pack_set::Written;
 use self::cache::Cache;
 use self::files::Files;
 pub use self::files::{Place, Remote};
+use self::hooks::{Hook, HookFile};
 pub use self::reading::StoredNames;
 use self::search::Search;
+pub use self::search::Slots;
 
 /// Decompressed frames kept in memory, in bytes, unless it is said otherwise: while a disk is put together from its start to its end,
 /// each of a hundred versions that have blocks of it has a frame open.
@@ -46,6 +49,9 @@ const INDEXES: usize = 4 << 20;
 
 /// Bytes in memory of names: those of 4 GiB of blocks, in sections; a hundred versions may have one in use each.
 const NAMES: usize = 24 << 20;
+
+/// Bytes in memory of hooks: those of some 30 GiB of blocks, in sections.
+const HOOKS: usize = 4 << 20;
 
 /// A pack of the store.
 #[derive(Debug)]
@@ -102,9 +108,10 @@ pub struct Store {
     pub maps: Maps,
     packs: BTreeMap<u32, Kept>,
     bases: HashMap<String, KeptBase>,
+    /// Files of hooks, the newest with the highest number.
+    hooks: BTreeMap<u32, HookFile>,
     files: Arc<Files>,
-    /// Built when blocks are first searched.
-    search: Mutex<Option<Search>>,
+    search: Mutex<Search>,
     read: Read,
 }
 
@@ -114,6 +121,8 @@ struct Read {
     indexes: Cache<u32, PackIndex>,
     /// By pack and section.
     names: Cache<(u32, u32), Vec<Name>>,
+    /// By file and section.
+    hooks: Cache<(u32, usize), Vec<Hook>>,
 }
 
 impl Store {
@@ -135,12 +144,14 @@ impl Store {
             maps: Maps::default(),
             packs: BTreeMap::new(),
             bases: HashMap::new(),
+            hooks: BTreeMap::new(),
             files: Arc::default(),
             search: Mutex::default(),
             read: Read {
                 frames: Cache::new(FRAMES),
                 indexes: Cache::new(INDEXES),
                 names: Cache::new(NAMES),
+                hooks: Cache::new(HOOKS),
             },
         })
     }
@@ -216,7 +227,7 @@ impl Store {
         }
         let file = OnceLock::new();
         self.packs.insert(pack.id, Kept { pack, file });
-        *self.search.lock().unpoisoned() = None;
+        *self.search.lock().unpoisoned() = Search::default();
         Ok(())
     }
 
@@ -225,7 +236,7 @@ impl Store {
     /// # Errors
     /// As `add_pack`.
     pub fn add_written(&mut self, packs: &[Written], origin: u64) -> Result<()> {
-        let mut search = self.search.lock().unpoisoned().take();
+        let mut search = std::mem::take(&mut *self.search.lock().unpoisoned());
         for written in packs {
             self.add_pack(Pack {
                 id: written.id,
@@ -237,9 +248,7 @@ impl Store {
                 index: Place::File(written.index.clone()),
                 check: written.check,
             })?;
-            if let Some(search) = &mut search {
-                search.add(self, written.id, true)?;
-            }
+            search.add(self, written.id)?;
         }
         *self.search.lock().unpoisoned() = search;
         Ok(())
@@ -248,7 +257,7 @@ impl Store {
     /// Removes a pack, as if it had never been in the store.
     pub fn remove_pack(&mut self, id: u32) {
         self.packs.remove(&id);
-        *self.search.lock().unpoisoned() = None;
+        *self.search.lock().unpoisoned() = Search::default();
     }
 
     /// Adds the index of a base image: its file, and the checksum that it ends with, if that is known. It is read when it is needed.
@@ -280,17 +289,22 @@ impl Store {
         self.packs.values().map(|kept| &kept.pack)
     }
 
-    /// Where copies of some blocks are kept, as far as they are found, by their names: with the present key, or a former one.
+    /// Where copies of some blocks are kept, as far as they are found, by their names: with the present key, or a former one. `beside` are
+    /// blocks that copies may have been written with.
     ///
     /// # Errors
     /// `Unavailable`.
-    pub fn find_blocks(&self, blocks: &[(Name, &[u8])]) -> Result<Vec<Option<BlockRef>>> {
+    pub fn find_blocks(
+        &self,
+        blocks: &[(Name, &[u8])],
+        beside: &[Slots],
+    ) -> Result<Vec<Option<BlockRef>>> {
         let names: Vec<Name> = blocks.iter().map(|(name, _)| *name).collect();
-        let mut found = self.find(&names)?;
+        let mut found = self.find(&names, beside)?;
         for cipher in self.former.values() {
             let left: Vec<usize> = (0..found.len()).filter(|at| found[*at].is_none()).collect();
             let names: Vec<Name> = left.iter().map(|at| cipher.name(blocks[*at].1)).collect();
-            for (at, copy) in left.into_iter().zip(self.find(&names)?) {
+            for (at, copy) in left.into_iter().zip(self.find(&names, beside)?) {
                 found[at] = copy;
             }
         }
@@ -301,16 +315,12 @@ impl Store {
     ///
     /// # Errors
     /// `Unavailable`.
-    pub fn find(&self, names: &[Name]) -> Result<Vec<Option<BlockRef>>> {
+    pub fn find(&self, names: &[Name], beside: &[Slots]) -> Result<Vec<Option<BlockRef>>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
         let mut search = self.search.lock().unpoisoned();
-        let search = match &mut *search {
-            Some(search) => search,
-            none => none.insert(Search::build(self)?),
-        };
-        search.look_around(self, names)?;
+        search.look_around(self, names, beside)?;
         names.iter().map(|name| search.find(self, name)).collect()
     }
 }

@@ -115,6 +115,15 @@ impl PackIndex {
         }
     }
 
+    /// The rank of a slot, or of a block beside if that one was dropped or never was.
+    pub fn rank_near(&self, slot: u32) -> u32 {
+        let rank = match &self.slots {
+            None => slot,
+            Some(slots) => slots.partition_point(|other| *other < slot) as u32,
+        };
+        rank.min(self.blocks.saturating_sub(1))
+    }
+
     /// The slot of a rank.
     pub fn slot(&self, rank: u32) -> u32 {
         match &self.slots {

@@ -164,12 +164,22 @@ impl Store {
     /// # Errors
     /// As `index`; `Missing` if one was dropped or never was.
     pub fn names(&self, pack: u32, slot: u32, count: u64) -> Result<StoredNames<'_>> {
-        let entry = self.pack(pack)?;
-        let slots = (0..count).map(|i| slot.wrapping_add(i as u32));
+        let (entry, index) = (self.pack(pack)?, self.index(pack)?);
+        let mut names = Vec::new();
+        let mut read: Option<(u32, Arc<Vec<Name>>)> = None;
+        for slot in (0..count).map(|i| slot.wrapping_add(i as u32)) {
+            let rank = index.rank(slot).ok_or_else(|| no_block(pack, slot))?;
+            let number = rank / SECTION;
+            let section = match read.take() {
+                Some((of, section)) if of == number => section,
+                _ => self.section(pack, number)?,
+            };
+            let name = section.get((rank % SECTION) as usize);
+            names.push(*name.ok_or_else(|| no_block(pack, slot))?);
+            read = Some((number, section));
+        }
         Ok(StoredNames {
-            names: slots
-                .map(|slot| self.name(pack, slot))
-                .collect::<Result<_>>()?,
+            names,
             former: match entry.key == self.key {
                 true => None,
                 false => Some(self.cipher_of(entry)?),

@@ -1,99 +1,184 @@
-//! Finding copies of blocks in all packs, with memory that grows little with these.
+//! Finding copies of blocks in all packs, with memory that does not grow with these.
 //!
-//! One name in [`HOOK_IN`] is a *hook*. A block is copied together with its neighbours, mostly: where a hook is found, the names of the
-//! blocks that were written beside it are read, a section of an index, and blocks are searched in the sections that were read last. So some
-//! copies are stored again (sparse indexing: Lillibridge and others, FAST 2009). A store of few blocks is searched whole.
+//! A block is copied together with its neighbours, mostly: where hooks among new blocks are found, and where the parent has the blocks
+//! that these replace, the names of the blocks that were written there are read, a section of an index, and blocks are searched in the
+//! sections that were read last. So some copies are stored again (sparse indexing: Lillibridge and others, FAST 2009). A store that is small
+//! beside what is searched is searched whole.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use diffcache_base::words::Words;
-
 use super::check::known;
-use super::crypt::{Name, NAME_LEN};
+use super::crypt::Name;
+use super::hooks::{head, is_hook, take_hooks, Hook};
 use super::nodes::BlockRef;
 use super::pack_index::SECTION;
 use super::Store;
 use crate::error::Result;
 
-/// Of so many names one is a hook.
-const HOOK_IN: u8 = 32;
-
 /// Sections in which blocks are searched, at most: the names of 1 GiB of blocks of 4 KiB.
 const NEAR: usize = 256;
 
-/// Sections that are read for some blocks, at most.
-const BEST: usize = 16;
+/// Sections that are read for the blocks of one call, at most.
+const BEST: usize = 128;
+
+/// A store of so many sections is searched whole for any block.
+const SMALL: usize = 16;
+
+/// A larger one is searched whole once a block was searched for so many of its blocks.
+const FEW: usize = 64;
+
+/// Where a hook is so near to a section's end, the section behind that end is read, too.
+const EDGE: u32 = 128;
+
+/// Blocks that a hook stands for.
+const HOOK_WEIGHT: u64 = 32;
 
 /// A section of a pack's index.
 type Section = (u32, u32);
 
+/// Blocks of a pack in successive slots: the pack, the first slot, and how many.
+pub type Slots = (u32, u32, u64);
+
 /// Where blocks are, as far as hooks lead to them.
 #[derive(Default)]
 pub(super) struct Search {
-    /// Where blocks whose names are hooks were written last, by the names' first bytes.
-    hooks: HashMap<u64, Section>,
+    /// Hooks of packs that this process wrote, by the names' first bytes.
+    own: HashMap<u64, Hook>,
     /// Packs and ranks of blocks in the sections that were read, by the names' first bytes.
     near: HashMap<u64, (u32, u32)>,
     /// The sections that were read, those used last at the end.
     read: VecDeque<(Section, Arc<Vec<Name>>)>,
+    /// Blocks that were searched.
+    searched: usize,
+    /// All sections were read.
+    is_whole: bool,
 }
 
 impl Search {
-    /// Finds the hooks of all packs. Those whose indexes are damaged are left out.
-    ///
-    /// # Errors
-    /// `Unavailable`.
-    pub(super) fn build(store: &Store) -> Result<Search> {
-        let mut search = Search::default();
-        let sections = |blocks: u32| blocks.div_ceil(SECTION) as usize;
-        let all = store
-            .packs()
-            .map(|pack| sections(pack.blocks))
-            .sum::<usize>();
-        for pack in store.packs() {
-            known(search.add(store, pack.id, all <= NEAR))?;
-        }
-        Ok(search)
-    }
-
-    /// Adds the hooks of a pack, and if they are wanted all of its blocks.
+    /// Adds a pack that was just written, with all of its blocks.
     ///
     /// # Errors
     /// As `Store::index`.
-    pub(super) fn add(&mut self, store: &Store, pack: u32, whole: bool) -> Result<()> {
+    pub(super) fn add(&mut self, store: &Store, pack: u32) -> Result<()> {
+        let index = store.index(pack)?;
+        let mut hooks = Vec::new();
         store.each_section(pack, &mut |section, names| {
-            let hooks = names.iter().filter(|name| is_hook(name));
-            self.hooks
-                .extend(hooks.map(|name| (head(name), (pack, section))));
-            if whole {
-                self.keep((pack, section), Arc::new(names));
-            }
-        })
+            take_hooks(&index, section, &names, &mut hooks);
+            self.keep((pack, section), Arc::new(names));
+        })?;
+        self.own
+            .extend(hooks.into_iter().map(|hook| (hook.name, hook)));
+        Ok(())
     }
 
-    /// Reads the sections to which the hooks among some names lead most often.
+    /// Reads the sections in which copies of blocks with some names may be: all of a small store, else the best.
     ///
     /// # Errors
     /// `Unavailable`.
-    pub(super) fn look_around(&mut self, store: &Store, names: &[Name]) -> Result<()> {
-        let mut hits: HashMap<Section, usize> = HashMap::new();
-        for name in names.iter().filter(|name| is_hook(name)) {
-            if let Some(section) = self.hooks.get(&head(name)) {
-                *hits.entry(*section).or_default() += 1;
-            }
+    pub(super) fn look_around(
+        &mut self,
+        store: &Store,
+        names: &[Name],
+        beside: &[Slots],
+    ) -> Result<()> {
+        self.searched += names.len();
+        if self.is_whole || self.read_whole(store)? {
+            return Ok(());
         }
-        let mut best: Vec<(usize, Section)> = hits.into_iter().map(|(at, n)| (n, at)).collect();
+        self.read_best(store, names, beside)
+    }
+
+    /// Reads the sections to which the hooks among some names lead most often, and those of the blocks beside.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub(super) fn read_best(
+        &mut self,
+        store: &Store,
+        names: &[Name],
+        beside: &[Slots],
+    ) -> Result<()> {
+        let mut best: Vec<(u64, Section)> = self
+            .sections(store, names, beside)?
+            .into_iter()
+            .map(|(section, weight)| (weight, section))
+            .collect();
         best.sort_unstable_by(|one, other| other.cmp(one));
         best.truncate(BEST);
         // The best ones are to stay the longest.
         for (_, section) in best.into_iter().rev() {
-            let read = self.read.iter().position(|(read, _)| *read == section);
-            if let Some(read) = read.and_then(|at| self.read.remove(at)) {
-                self.read.push_back(read);
-            } else if let Some(names) = known(store.section(section.0, section.1))? {
-                self.keep(section, names);
+            self.read_section(store, section)?;
+        }
+        Ok(())
+    }
+
+    /// Reads all sections if the store has few beside the blocks that were searched. Packs whose indexes are damaged are left out.
+    fn read_whole(&mut self, store: &Store) -> Result<bool> {
+        let sections = |blocks: u32| blocks.div_ceil(SECTION) as usize;
+        let all: usize = store.packs().map(|pack| sections(pack.blocks)).sum();
+        let most = SMALL.max(self.searched * FEW / SECTION as usize);
+        self.is_whole = all <= most.min(NEAR);
+        if self.is_whole {
+            self.near.clear();
+            self.read.clear();
+            for pack in store.packs() {
+                known(store.each_section(pack.id, &mut |section, names| {
+                    self.keep((pack.id, section), Arc::new(names));
+                }))?;
             }
+        }
+        Ok(self.is_whole)
+    }
+
+    /// The sections that may have copies of blocks with some names, and how many of the blocks speak for each.
+    fn sections(
+        &self,
+        store: &Store,
+        names: &[Name],
+        beside: &[Slots],
+    ) -> Result<HashMap<Section, u64>> {
+        let mut weights: HashMap<Section, u64> = HashMap::new();
+        for name in names.iter().filter(|name| is_hook(name)) {
+            let name = head(name);
+            let own = self.own.get(&name).copied();
+            let hook = match own {
+                Some(hook) => Some(hook),
+                None => store.hook(name)?,
+            };
+            let Some(hook) = hook else {
+                continue;
+            };
+            let from = hook.slot.saturating_sub(EDGE);
+            let to = hook.slot.saturating_add(EDGE);
+            let at = store.sections_of(hook.pack, hook.slot, hook.slot);
+            let around = store.sections_of(hook.pack, from, to);
+            for section in known(around)?.into_iter().flatten() {
+                weights.entry((hook.pack, section)).or_default();
+            }
+            for section in known(at)?.into_iter().flatten() {
+                *weights.entry((hook.pack, section)).or_default() += HOOK_WEIGHT;
+            }
+        }
+        for (pack, slot, count) in beside.iter().copied().filter(|(.., count)| *count > 0) {
+            let last = slot.saturating_add((count - 1) as u32);
+            if let Some(sections) = known(store.sections_of(pack, slot, last))? {
+                let each = count / sections.clone().count().max(1) as u64;
+                for section in sections {
+                    *weights.entry((pack, section)).or_default() += each;
+                }
+            }
+        }
+        Ok(weights)
+    }
+
+    fn read_section(&mut self, store: &Store, section: Section) -> Result<()> {
+        let read = self.read.iter().position(|(read, _)| *read == section);
+        if let Some(read) = read.and_then(|at| self.read.remove(at)) {
+            self.read.push_back(read);
+        } else if let Some(names) = known(store.section(section.0, section.1))? {
+            self.keep(section, names);
         }
         Ok(())
     }
@@ -104,6 +189,7 @@ impl Search {
         if self.read.len() <= NEAR {
             return;
         }
+        self.is_whole = false;
         if let Some((section, names)) = self.read.pop_front() {
             for (name, place) in places(section, &names) {
                 // Another section may have the block, too.
@@ -130,9 +216,16 @@ impl Search {
     }
 }
 
-/// The names of a store with a key are keyed hashes, those of others hashes: any of their bits are as good.
-pub(super) fn is_hook(name: &Name) -> bool {
-    name[NAME_LEN - 1] % HOOK_IN == 0
+impl Store {
+    /// The sections with the names of blocks from one slot to another, or of those beside if they were dropped.
+    ///
+    /// # Errors
+    /// As `index`.
+    fn sections_of(&self, pack: u32, first: u32, last: u32) -> Result<RangeInclusive<u32>> {
+        let index = self.index(pack)?;
+        let section = |slot| index.rank_near(slot) / SECTION;
+        Ok(section(first)..=section(last))
+    }
 }
 
 /// The first bytes of the names of a section, with the pack and the ranks of the blocks.
@@ -143,8 +236,4 @@ fn places(
     let ranks = section * SECTION..;
     let place = move |(name, rank)| (head(name), (pack, rank));
     names.iter().zip(ranks).map(place)
-}
-
-fn head(name: &Name) -> u64 {
-    Words(name).le64(0)
 }

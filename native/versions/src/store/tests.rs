@@ -5,8 +5,10 @@ use diffcache_core::task::Task;
 
 use super::*;
 use crate::store::check::{compact, repack, verify_pack};
+use crate::store::hooks::{is_hook, Merge};
 use crate::store::map::MapFile;
 use crate::store::nodes::{NodeRef, Run};
+use crate::store::pack_index::check_of;
 use crate::store::pack_set::{PackOptions, PackSet};
 use crate::store::tree::{update, Live};
 
@@ -75,14 +77,17 @@ fn blocks_of_a_former_key_are_found_and_compared() {
     for (slot, block) in (0..).zip(blocks()) {
         let name = store.cipher.name(&block);
         let at = BlockRef::Stored { pack: 1, slot };
-        assert_eq!(store.find(&[name]).unwrap(), [None]);
-        assert_eq!(store.find_blocks(&[(name, &block)]).unwrap(), [Some(at)]);
+        assert_eq!(store.find(&[name], &[]).unwrap(), [None]);
+        assert_eq!(
+            store.find_blocks(&[(name, &block)], &[]).unwrap(),
+            [Some(at)]
+        );
         let names = store.names(1, 0, 5).unwrap();
         assert!(names.holds(u64::from(slot), &name, &block));
         assert!(!names.holds(u64::from((slot + 1) % 5), &name, &block));
         assert_eq!(store.present_name(1, slot).unwrap(), name);
     }
-    let found = store.find_blocks(&[([0; NAME_LEN], &[9; SIZE])]);
+    let found = store.find_blocks(&[([0; NAME_LEN], &[9; SIZE])], &[]);
     assert_eq!(found.unwrap(), [None]);
 }
 
@@ -111,7 +116,7 @@ fn a_pack_written_again_has_the_present_key_only() {
         old.add_pack(pack(&written, 1)).unwrap();
         assert_eq!(verify_pack(&old, 1, length, &task).unwrap().slots.len(), 5);
         for block in blocks() {
-            assert_eq!(old.find(&[old.cipher.name(&block)]).unwrap(), [None]);
+            assert_eq!(old.find(&[old.cipher.name(&block)], &[]).unwrap(), [None]);
         }
         let (again, _) = self::store(dir.path(), &NEW);
         store = again;
@@ -148,10 +153,20 @@ fn a_hook_leads_to_the_blocks_beside_it() {
     }
     let written = packs.finish(&Task::default()).unwrap();
     store.add_written(&written, 1).unwrap();
+    let hooks = dir.path().join("hooks");
+    let merge = Merge {
+        files: Vec::new(),
+        packs: vec![1],
+        indexes: Vec::new(),
+    };
+    store.write_hooks(&merge, &hooks).unwrap();
+    let bytes = std::fs::read(&hooks).unwrap();
+    let (len, check) = (bytes.len() as u64, check_of(&bytes));
+    store.add_hooks(1, Place::File(hooks), len, check);
     let mut search = Search::default();
-    search.add(&store, 1, false).unwrap();
-    let mut found = |range: std::ops::Range<usize>| {
-        search.look_around(&store, &names[range.clone()]).unwrap();
+    let mut found = |range: std::ops::Range<usize>, beside: &[Slots]| {
+        let wanted = &names[range.clone()];
+        search.read_best(&store, wanted, beside).unwrap();
         let copies = range.map(|slot| (slot, search.find(&store, &names[slot]).unwrap()));
         let right = |(slot, copy): (usize, Option<BlockRef>)| {
             let slot = slot as u32;
@@ -159,9 +174,10 @@ fn a_hook_leads_to_the_blocks_beside_it() {
         };
         copies.filter(|copy| right(*copy)).count()
     };
-    let first = names.iter().position(search::is_hook).unwrap();
-    assert_eq!(found(1100..1300), 200);
-    assert_eq!(found(0..first), 0);
-    assert_eq!(found(first..first + 1), 1);
-    assert_eq!(found(0..1024), 1024);
+    let first = names.iter().position(is_hook).unwrap();
+    assert_eq!(found(1200..1300, &[]), 100);
+    assert_eq!(found(0..first, &[]), 0);
+    assert_eq!(found(2900..2910, &[(1, 2700, 5)]), 10);
+    assert_eq!(found(first..first + 1, &[]), 1);
+    assert_eq!(found(0..1024, &[]), 1024);
 }
