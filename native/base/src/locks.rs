@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 
 /// What locking, or waiting with a lock, returns even if a thread panicked while it held the lock.
 pub trait Unpoisoned {
@@ -36,7 +36,26 @@ thread_local! {
 pub struct ShortLock<T>(Mutex<T>);
 
 /// A short lock that is held.
-pub struct ShortGuard<'a, T>(MutexGuard<'a, T>);
+pub struct ShortGuard<'a, T> {
+    guard: MutexGuard<'a, T>,
+    held: Held,
+}
+
+/// Counts a lock of this thread.
+struct Held;
+
+impl Held {
+    fn new() -> Held {
+        HELD.set(HELD.get() + 1);
+        Held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(1));
+    }
+}
 
 impl<T> ShortLock<T> {
     /// Protects a value.
@@ -47,8 +66,28 @@ impl<T> ShortLock<T> {
     /// Locks it.
     pub fn lock(&self) -> ShortGuard<'_, T> {
         let guard = self.0.lock().unpoisoned();
-        HELD.set(HELD.get() + 1);
-        ShortGuard(guard)
+        ShortGuard {
+            guard,
+            held: Held::new(),
+        }
+    }
+
+    /// The value, which no other thread can lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unpoisoned()
+    }
+}
+
+impl<T> ShortGuard<'_, T> {
+    /// Releases the lock until a condition is notified, and takes it again.
+    pub fn wait(self, condition: &Condvar) -> Self {
+        let ShortGuard { guard, held } = self;
+        drop(held);
+        begin("wait for a condition");
+        ShortGuard {
+            guard: condition.wait(guard).unpoisoned(),
+            held: Held::new(),
+        }
     }
 }
 
@@ -56,19 +95,13 @@ impl<T> Deref for ShortGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0
+        &self.guard
     }
 }
 
 impl<T> DerefMut for ShortGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
-    }
-}
-
-impl<T> Drop for ShortGuard<'_, T> {
-    fn drop(&mut self) {
-        HELD.set(HELD.get().saturating_sub(1));
+        &mut self.guard
     }
 }
 
@@ -105,6 +138,31 @@ mod tests {
         // Of another thread.
         std::thread::scope(|scope| scope.spawn(|| begin("read")).join()).unwrap();
         drop(held);
+    }
+
+    #[test]
+    fn a_lock_is_free_while_its_holder_waits() {
+        let (lock, changed) = (ShortLock::new(false), Condvar::new());
+        std::thread::scope(|scope| {
+            let mut waiting = lock.lock();
+            scope.spawn(|| {
+                *lock.lock() = true;
+                changed.notify_all();
+            });
+            while !*waiting {
+                waiting = waiting.wait(&changed);
+            }
+        });
+        begin("read");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "'wait for a condition' begins under a short lock")]
+    fn a_wait_under_another_short_lock_panics() {
+        let (lock, other) = (ShortLock::new(()), ShortLock::new(()));
+        let _held = other.lock();
+        drop(lock.lock().wait(&Condvar::new()));
     }
 
     #[test]

@@ -279,10 +279,21 @@ impl Partitioner {
         Ok((slot, evicted))
     }
 
-    /// Returns a slot to the unused ones that is reserved, or was replaced.
-    pub fn give_back(&mut self, slot: Slot) {
+    /// Has a slot that is reserved, or was replaced, count for its partition no longer; to be
+    /// [made unused](Self::free).
+    pub fn retire(&mut self, slot: Slot) {
         let partition = self.partition_of(slot);
         self.partitions[partition].held -= 1;
+    }
+
+    /// Withholds the slot of a block that left the cache just now: nothing gets it before it is
+    /// [made unused](Self::free).
+    pub fn withhold(&mut self, slot: Slot) {
+        self.slots.withhold(slot);
+    }
+
+    /// Makes a slot unused that is [retired](Self::retire) or [withheld](Self::withhold).
+    pub fn free(&mut self, slot: Slot) {
         self.slots.give(slot);
     }
 

@@ -116,6 +116,13 @@ impl Slots {
         self.unused += 1;
     }
 
+    /// Takes a slot that was [returned](Self::give) just now out of the unused ones.
+    pub(super) fn withhold(&mut self, slot: Slot) {
+        debug_assert_eq!(self.returned, slot);
+        self.returned = self.entry(slot).next;
+        self.unused -= 1;
+    }
+
     fn extend(&mut self) -> Option<Slot> {
         let used = self.entries.len();
         let left = self.capacity as usize - used;

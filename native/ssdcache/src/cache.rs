@@ -1,13 +1,14 @@
 //! Volumes read and written through a cache device.
 //!
 //! A request is one reference to each block that it touches. Requests of any number of threads are
-//! served at the same time; the lock is held for decisions and for entries of 16 bytes, never while
-//! data are read or written. The data of each cached block are checked when they are read.
+//! served at the same time; the lock is held for decisions, and for some of them at a time where there
+//! are many, never while the device or an origin is read or written. The data of each cached block are checked when they are read.
 
 mod access;
 mod attach;
 mod attachment;
 mod background;
+mod entries;
 mod error;
 mod fates;
 mod flush;
@@ -33,12 +34,12 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
-use diffcache_base::locks::Unpoisoned;
+use diffcache_base::locks::{begin, ShortGuard, ShortLock, Unpoisoned};
 use diffcache_partitions::eviction::Policy;
-use diffcache_partitions::{Block, Slot};
+use diffcache_partitions::Block;
 
 use crate::device::disk::Disk;
 use crate::device::format::BLOCK;
@@ -57,7 +58,7 @@ pub use read::PendingRead;
 use state::dirty::Selection;
 use state::State;
 pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
-use volume::Counters;
+
 pub use volume::{Mode, Volume};
 pub use warm::{Run, Warmed};
 
@@ -109,7 +110,9 @@ pub type NoteFailure = Box<dyn Fn(&io::Error) -> io::Result<()> + Send + Sync>;
 /// A cache device with volumes.
 pub struct Cache {
     device: Device,
-    state: Mutex<State>,
+    state: ShortLock<State>,
+    /// Entries were written.
+    written: Condvar,
     volumes: RwLock<Vec<Arc<Volume>>>,
     /// Set when the device failed: whether that was noted.
     failed: OnceLock<bool>,
@@ -169,8 +172,10 @@ impl Cache {
         found.ok_or_else(|| CacheError::Unknown(name.to_owned()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unpoisoned()
+    fn lock(&self) -> ShortGuard<'_, State> {
+        let state = self.state.lock();
+        debug_assert!(!state.has_fresh(), "entries were changed and not written");
+        state
     }
 
     /// Whether requests look at the cache.
@@ -192,6 +197,7 @@ impl Cache {
     /// Returns when the note is durable, to each thread, so that nothing is written to a volume
     /// before it.
     fn fail(&self, error: &io::Error) {
+        begin("note a failure");
         self.failed.get_or_init(|| {
             log::error!("Cache device failed, volumes are served without it: {error}");
             let noted = (self.note_failure)(error);
@@ -209,27 +215,6 @@ impl Cache {
                 "the cache device failed, and that could not be noted",
             )),
             _ => Ok(()),
-        }
-    }
-
-    fn note_eviction(&self, id: diffcache_partitions::VolumeId) {
-        let volumes = self.volumes.read().unpoisoned();
-        // They are in the order of their numbers.
-        if let Ok(place) = volumes.binary_search_by_key(&id, |volume| volume.id) {
-            Counters::add(&volumes[place].counters.evictions, 1);
-        }
-    }
-
-    /// Removes the block of a slot, if it has one, with its entry.
-    fn forget(&self, state: &mut State, slot: Slot) {
-        if state.remove(slot).is_some() {
-            self.erase(slot);
-        }
-    }
-
-    fn erase(&self, slot: Slot) {
-        if let Err(error) = self.device.write_entry(slot, None) {
-            self.fail(&error);
         }
     }
 

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Mutex;
 
-use diffcache_base::locks::Unpoisoned;
+use diffcache_base::locks::{begin, Unpoisoned};
 use diffcache_base::words::Words;
 use diffcache_partitions::Slot;
 use thiserror::Error;
@@ -193,6 +193,12 @@ impl Device {
         Ok(device)
     }
 
+    /// Its disk, for what may take long.
+    fn disk(&self) -> &dyn Disk {
+        begin("use the cache device");
+        self.disk.as_ref()
+    }
+
     /// Whether another host wrote it last: origins may have changed there.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
@@ -210,7 +216,7 @@ impl Device {
     /// # Errors
     /// The device cannot be flushed.
     pub fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
+        self.disk().sync()
     }
 
     /// Returns the random number of this cache.
@@ -249,7 +255,7 @@ impl Device {
     /// # Errors
     /// The device cannot be written.
     pub fn begin(&self, record: u16, range: &std::ops::Range<u64>) -> io::Result<Vec<Intent>> {
-        self.intents.begin(self.disk.as_ref(), record, range)
+        self.intents.begin(self.disk(), record, range)
     }
 
     /// Notes that an origin was flushed.
@@ -257,7 +263,7 @@ impl Device {
     /// # Errors
     /// The device cannot be written.
     pub fn end_flush(&self, record: u16, flushed: &Flushing) -> io::Result<()> {
-        self.intents.end_flush(self.disk.as_ref(), record, flushed)
+        self.intents.end_flush(self.disk(), record, flushed)
     }
 
     /// Forgets the intents of a record that another volume gets.
@@ -265,7 +271,7 @@ impl Device {
     /// # Errors
     /// The device cannot be written.
     pub fn forget_intents(&self, record: u16) -> io::Result<()> {
-        self.intents.forget(self.disk.as_ref(), record)
+        self.intents.forget(self.disk(), record)
     }
 
     /// Clears intents after a flush of the origins: flushes the device before.
@@ -276,8 +282,8 @@ impl Device {
         if intents.is_empty() {
             return Ok(());
         }
-        self.disk.sync()?;
-        self.intents.clear(self.disk.as_ref(), intents)
+        self.disk().sync()?;
+        self.intents.clear(self.disk(), intents)
     }
 
     /// The records of volumes; [one that stands for it](VolumeRecord::damaged) where both copies
@@ -289,7 +295,7 @@ impl Device {
         let mut areas = [const { Vec::new() }; COPIES];
         for (area, at) in areas.iter_mut().zip(Superblock::volume_at(0)) {
             area.resize(VOLUMES * VOLUME, 0);
-            self.disk.read_at(area, at)?;
+            self.disk().read_at(area, at)?;
         }
         let [first, second] = areas.each_ref().map(|area| area.chunks_exact(VOLUME));
         let mut sequences = self.sequences.lock().unpoisoned();
@@ -319,7 +325,7 @@ impl Device {
         };
         sequences[usize::from(record)] = sequence;
         for at in Superblock::volume_at(record) {
-            self.disk.write_durably(&copy.encode(), at)?;
+            self.disk().write_durably(&copy.encode(), at)?;
         }
         Ok(())
     }
@@ -330,15 +336,15 @@ impl Device {
     /// The device cannot be written.
     pub fn write_entry(&self, slot: Slot, entry: Option<(Entry, u64)>) -> io::Result<()> {
         let bytes = entry.map_or([0; ENTRY], |(entry, generation)| entry.encode(generation));
-        self.disk.write_at(&bytes, Superblock::entry_at(slot))?;
+        self.disk().write_at(&bytes, Superblock::entry_at(slot))?;
         let at = self.superblock.second_entry_at(slot);
         match entry {
             Some((entry, _)) if entry.is_durable() => {
-                self.disk.write_at(&bytes, at)?;
+                self.disk().write_at(&bytes, at)?;
                 self.doubled.lock().unpoisoned().insert(slot);
             }
             _ if self.doubled.lock().unpoisoned().remove(&slot) => {
-                self.disk.write_at(&[0; ENTRY], at)?
+                self.disk().write_at(&[0; ENTRY], at)?
             }
             _ => {}
         }
@@ -350,7 +356,7 @@ impl Device {
     /// # Errors
     /// The device cannot be read.
     pub fn read_data(&self, buffer: &mut [u8], slot: Slot) -> io::Result<()> {
-        self.disk.read_at(buffer, self.superblock.data_at(slot))
+        self.disk().read_at(buffer, self.superblock.data_at(slot))
     }
 
     /// Reads the data of slots that follow one another, if they are in memory. `false`: not all
@@ -364,7 +370,8 @@ impl Device {
     /// # Errors
     /// The device cannot be read.
     pub fn read_afresh(&self, buffer: &mut [u8], slot: Slot) -> io::Result<()> {
-        self.disk.read_afresh(buffer, self.superblock.data_at(slot))
+        self.disk()
+            .read_afresh(buffer, self.superblock.data_at(slot))
     }
 
     /// Writes the data of a slot.
@@ -372,7 +379,7 @@ impl Device {
     /// # Errors
     /// The device cannot be written.
     pub fn write_data(&self, data: &[u8], slot: Slot) -> io::Result<()> {
-        self.disk.write_at(data, self.superblock.data_at(slot))
+        self.disk().write_at(data, self.superblock.data_at(slot))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::slots::{List, Slot};
 
 impl Partitioner {
     /// Makes a reserved slot the one of its block, dirty. Returns the slot that the block had
-    /// before: it counts for the partition until it is [given back](Self::give_back).
+    /// before: it counts for the partition until it is [retired](Self::retire).
     pub fn publish(&mut self, slot: Slot) -> Option<Slot> {
         let (volume, block) = self.block_of(slot);
         let old = self.find(volume, block);
@@ -65,8 +65,14 @@ impl Partitioner {
 
     /// The dirty slots of a partition, those first that have been dirty for the longest time.
     pub fn dirty_slots(&self, partition: PartitionId) -> impl Iterator<Item = Slot> + '_ {
-        let newer = |&slot: &Slot| List::newer(&self.slots, slot);
-        std::iter::successors(self.oldest_dirty(partition), newer)
+        std::iter::successors(self.oldest_dirty(partition), |&slot| self.newer_dirty(slot))
+    }
+
+    /// The dirty slot of a partition that follows one in the order of
+    /// [`dirty_slots`](Self::dirty_slots).
+    #[must_use]
+    pub fn newer_dirty(&self, slot: Slot) -> Option<Slot> {
+        List::newer(&self.slots, slot)
     }
 
     /// The dirty blocks of a partition.

@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
-use diffcache_base::locks::Unpoisoned;
+use diffcache_base::locks::{ShortLock, Unpoisoned};
 use diffcache_base::words::Words;
 use diffcache_partitions::{Block, PartitionError, PartitionId, Partitioner, Settings, VolumeId};
 
@@ -32,7 +32,7 @@ impl Cache {
         attachments: Vec<Attachment>,
     ) -> Result<Self, CacheError> {
         check_names(&attachments)?;
-        let state = Mutex::new(State::new(Partitioner::new(Settings {
+        let mut state = ShortLock::new(State::new(Partitioner::new(Settings {
             capacity: device.capacity(),
             eviction: options.eviction,
             admission: options.admission,
@@ -52,10 +52,11 @@ impl Cache {
         let places = end_others(&device, known, &fates, &attachments)?;
         let samples = options.samples;
         let volumes = attach_all(&device, &state, (places, sizes), attachments, samples)?;
-        load(&device, &mut state.lock().unpoisoned(), &volumes, &dirty)?;
+        load(&device, state.get_mut(), &volumes, &dirty)?;
         let cache = Self {
             device,
             state,
+            written: Condvar::new(),
             volumes: RwLock::new(volumes),
             failed: OnceLock::new(),
             pace: Pace::default(),
@@ -173,7 +174,7 @@ fn end_others(
 /// Adds volumes to an empty state, and records them on the device.
 fn attach_all(
     device: &Device,
-    state: &Mutex<State>,
+    state: &ShortLock<State>,
     (mut places, sizes): (Vec<Option<VolumeRecord>>, HashMap<String, u64>),
     attachments: Vec<Attachment>,
     samples: usize,
@@ -206,7 +207,7 @@ fn fit(attachment: &Attachment, left: u32) -> u32 {
 /// that of its origin, if none is given.
 pub(super) fn attach(
     device: &Device,
-    state: &Mutex<State>,
+    state: &ShortLock<State>,
     places: &mut [Option<VolumeRecord>],
     (attachment, size): (Attachment, Option<u64>),
     samples: usize,
@@ -227,10 +228,10 @@ pub(super) fn attach(
             .forget_intents(place as u16)
             .map_err(DeviceError::from)?;
     }
-    let ids = add(&mut state.lock().unpoisoned().blocks, &attachment)?;
+    let ids = add(&mut state.lock().blocks, &attachment)?;
     if old != Some(&wanted) {
         let written = device.write_record(place as u16, Some(&wanted));
-        written.inspect_err(|_| remove(&mut state.lock().unpoisoned().blocks, ids))?;
+        written.inspect_err(|_| remove(&mut state.lock().blocks, ids))?;
     }
     places[place] = Some(wanted.clone());
     let followed = (attachment.sequential, samples);

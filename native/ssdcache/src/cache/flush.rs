@@ -6,9 +6,9 @@
 use std::io;
 use std::ops::Range;
 
+use super::entries::STEP;
 use super::losses::{Losses, Writer};
 use super::ranges::Ranges;
-use super::settings::SHRINK;
 use super::*;
 use crate::device::intents::{Flushing, Intent};
 
@@ -54,7 +54,7 @@ impl Cache {
         write: impl FnOnce(&dyn Disk) -> io::Result<()>,
     ) -> io::Result<()> {
         let ticket = volume.losses.begin(range, Writer::Client);
-        let written = write(volume.origin.as_ref());
+        let written = write(volume.origin());
         volume.losses.end(ticket, written.is_ok(), volume.size());
         written
     }
@@ -63,7 +63,7 @@ impl Cache {
     pub(super) fn copy(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
         let range = offset..offset + data.len() as u64;
         let ticket = volume.losses.begin(range, Writer::WriteBack);
-        let written = volume.origin.write_at(data, offset);
+        let written = volume.origin().write_at(data, offset);
         volume.losses.end(ticket, written.is_ok(), volume.size());
         written
     }
@@ -84,7 +84,7 @@ impl Cache {
             return Ok(());
         }
         losses.begin_flush();
-        if let Err(error) = volume.origin.sync() {
+        if let Err(error) = volume.origin().sync() {
             let mut failed = losses.fail_flush();
             self.leave_out_dirty(volume, &mut failed.copied);
             let mut lost = failed.by_clients;
@@ -143,7 +143,7 @@ impl Cache {
         self.forget_ranges(volume, lost);
         for range in lost.iter() {
             volume
-                .origin
+                .origin()
                 .forget_lost(range.start, range.end - range.start);
         }
     }
@@ -175,14 +175,16 @@ impl Cache {
         } else {
             blocks.into_iter().flatten().collect()
         };
-        for some in cached.chunks(SHRINK) {
+        for some in cached.chunks(STEP) {
             let mut state = self.lock();
             for &block in some {
                 let slot = state.blocks.find(volume.id, block);
                 if let Some(slot) = slot.filter(|slot| !state.blocks.is_dirty(*slot)) {
-                    self.forget(&mut state, slot);
+                    state.forget(slot);
                 }
             }
+            // A failure is noted.
+            let _ = self.write_entries(state);
         }
     }
 
@@ -265,7 +267,7 @@ impl Cache {
                 .intents()
                 .unflushed(volume.record, volume.size());
             let unflushed: Ranges = unflushed.into_iter().collect();
-            if volume.origin.outlives_processes() {
+            if volume.origin().outlives_processes() {
                 volume.losses.add_written(&unflushed);
             } else {
                 self.lose(

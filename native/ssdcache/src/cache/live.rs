@@ -86,7 +86,7 @@ impl Cache {
         let volumes = self.volumes();
         let mut served = volumes.iter().filter(|volume| !volume.is_held());
         let has_it = |volume: &&Arc<Volume>| {
-            let mut has = identities(volume.origin.as_ref(), volume.attachment.origin);
+            let mut has = identities(volume.origin(), volume.attachment.origin);
             has.any(|identity| wanted.contains(&identity))
         };
         match served.find(has_it) {
@@ -215,7 +215,7 @@ impl Cache {
             log::warn!("Volume {name}: could not flush its origin: {error}");
         }
         let now = volume
-            .origin
+            .origin()
             .size_now()
             .and_then(|now| check_size(now).map(|()| now))
             .map_err(|source| origin_error(volume, source))?;
@@ -325,8 +325,8 @@ impl Cache {
         let none = [(volume.partition, 0)];
         self.lock().blocks.set_limits(&none)?;
         // Before another attachment has the record, whose entries they might be taken for.
-        self.drop_blocks(volume, |slot| self.erase(slot));
-        self.device.sync()?;
+        self.drop_blocks(volume);
+        self.sync_entries()?;
         // No change of the settings writes the record again.
         let kept = volume.kept();
         self.device.write_record(volume.record, None)?;

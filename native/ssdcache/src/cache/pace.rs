@@ -182,7 +182,7 @@ impl Cache {
     ) -> io::Result<()> {
         self.pace
             .origin
-            .time(|| volume.origin.read_at(into, offset))?;
+            .time(|| volume.origin().read_at(into, offset))?;
         Counters::add(&volume.counters.origin_bytes_read, into.len() as u64);
         Ok(())
     }

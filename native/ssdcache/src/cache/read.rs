@@ -106,20 +106,22 @@ impl Cache {
     fn sources(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> (Vec<Source>, Token) {
         let mut state = self.lock();
         let token = state.token();
-        let mut hits = 0;
+        let (mut hits, mut evicted) = (0, 0);
         let sources: Vec<Source> = blocks
             .map(|block| {
                 let source = state.read(volume.id, block, token, passes);
                 match source {
                     Source::Cached(..) => hits += 1,
-                    Source::Fill(taken) => self.note_taken(taken),
+                    Source::Fill(taken) => evicted += u64::from(taken.evicted.is_some()),
                     Source::Origin => {}
                 }
                 source
             })
             .collect();
-        drop(state);
+        // A failure is noted.
+        let _ = self.write_entries(state);
         Counters::add(&volume.counters.hits, hits);
+        Counters::add(&volume.counters.evictions, evicted);
         let misses = sources.len() as u64 - hits;
         Counters::add(&volume.counters.misses, misses);
         if passes {
@@ -216,7 +218,8 @@ impl Cache {
         if state.blocks.is_dirty(slot) {
             return Err(lost(volume, block));
         }
-        self.forget(&mut state, slot);
+        state.forget(slot);
+        let _ = self.write_entries(state);
         Ok(None)
     }
 
@@ -225,9 +228,10 @@ impl Cache {
         let mut state = self.lock();
         for block in blocks {
             if let Some(slot) = state.cancel_fill(volume.id, block, token) {
-                self.forget(&mut state, slot);
+                state.forget(slot);
             }
         }
+        let _ = self.write_entries(state);
     }
 
     /// Reads blocks that are not cached, and caches those that have slots for it.

@@ -3,15 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_partitions::Slot;
 
+use super::entries::STEP;
 use super::error::{origin_error, CacheError};
 use super::state::dirty::Selection;
 use super::volume::{Counters, Mode, Volume};
 use super::Cache;
-
-/// Blocks that are evicted at once when a limit is lowered.
-pub(super) const SHRINK: usize = 1024;
 
 impl Cache {
     /// Changes what a volume's cache does. What it has stays valid in any mode; dirty blocks are
@@ -82,13 +79,13 @@ impl Cache {
     pub(super) fn evict_excess(&self, volume: &Volume) {
         loop {
             let mut state = self.lock();
-            for _ in 0..SHRINK {
-                let Some(evicted) = state.blocks.shrink(volume.partition) else {
-                    return;
-                };
-                Counters::add(&volume.counters.evictions, 1);
-                state.disown(evicted.slot);
-                self.erase(evicted.slot);
+            let evict = |_: &usize| state.shrink(volume.partition).is_some();
+            let evicted = (0..STEP).take_while(evict).count();
+            // A failure is noted.
+            let _ = self.write_entries(state);
+            Counters::add(&volume.counters.evictions, evicted as u64);
+            if evicted < STEP {
+                return;
             }
         }
     }
@@ -111,31 +108,29 @@ impl Cache {
         let _writing_back = self.begin_writing_back(volume);
         let _committing = self.begin_committing();
         let had_dirty = self.dirty_blocks(volume) > 0;
-        self.drop_blocks(volume, |slot| self.erase(slot));
+        self.drop_blocks(volume);
         let damaged = match discard_dirty {
             true => std::mem::take(&mut *volume.damaged.lock().unpoisoned()),
             false => Vec::new(),
         };
-        for slot in &damaged {
-            self.forget(&mut self.lock(), *slot);
+        for some in damaged.chunks(STEP) {
+            let mut state = self.lock();
+            some.iter().for_each(|slot| state.forget(*slot));
+            let _ = self.write_entries(state);
         }
         if (had_dirty || !damaged.is_empty()) && !self.has_failed() {
-            self.device.sync()?;
+            self.sync_entries()?;
         }
         Ok(())
     }
 
-    pub(super) fn drop_blocks(&self, volume: &Volume, dropped: impl Fn(Slot)) {
+    pub(super) fn drop_blocks(&self, volume: &Volume) {
         loop {
             let mut state = self.lock();
-            for _ in 0..SHRINK {
-                let Some(evicted) = state.blocks.pop(volume.id) else {
-                    return;
-                };
-                state.disown(evicted.slot);
-                let older = state.forget_version(evicted.slot);
-                older.into_iter().for_each(&dropped);
-                dropped(evicted.slot);
+            let dropped = (0..STEP).take_while(|_| state.pop(volume.id)).count();
+            let _ = self.write_entries(state);
+            if dropped < STEP {
+                return;
             }
         }
     }

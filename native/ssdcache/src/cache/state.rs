@@ -1,5 +1,5 @@
 //! Who may put which data into which slot: the part of a cache that its lock protects.
-//! Blocks that the origin lacks are in [`dirty`].
+//! Blocks that the origin lacks are in [`dirty`], and what is written of it all in [`entries`].
 //!
 //! What is put into the cache by a read must not be older than a write that began meanwhile, and
 //! data must not be taken for those of another block that got the slot meanwhile. The data of a
@@ -8,13 +8,15 @@
 //! that the slot has another owner, or none, does not know what the slot has: its block is removed.
 
 pub mod dirty;
+pub mod entries;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use diffcache_partitions::{Block, Evicted, Partitioner, Slot, VolumeId};
+use diffcache_partitions::{Block, Evicted, PartitionId, Partitioner, Slot, VolumeId};
 
 use dirty::Versions;
+use entries::Change;
 
 /// Number of an operation.
 pub type Token = u64;
@@ -39,8 +41,15 @@ pub struct State {
     tokens: Token,
     /// Slots whose data are being written, and by how many.
     writers: HashMap<Slot, u32>,
-    /// Slots that become unused when the write of their data ends.
+    /// Slots that become unused when the writes of their data and of their entries end.
     withheld: HashSet<Slot>,
+    /// Entries that are to be written, and how many there have been.
+    changing: HashMap<Slot, Change>,
+    changes: u64,
+    /// Those that nobody has begun to write.
+    fresh: Vec<Slot>,
+    /// Threads that wait until entries are written.
+    pub waiting: usize,
     versions: Versions,
 }
 
@@ -56,6 +65,10 @@ impl State {
             tokens: 0,
             writers: HashMap::new(),
             withheld: HashSet::new(),
+            changing: HashMap::new(),
+            changes: 0,
+            fresh: Vec::new(),
+            waiting: 0,
             versions: Versions::default(),
         }
     }
@@ -104,11 +117,14 @@ impl State {
     fn own_new(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Taken> {
         let (slot, evicted) = self.blocks.insert(volume, block).ok()?;
         self.owners.insert(slot, token);
+        if let Some(evicted) = evicted {
+            self.want(slot, (volume, evicted.block), None);
+        }
         Some(Taken { slot, evicted })
     }
 
-    /// Begins a write to a block. What is cached of it is no longer valid: its entry must be
-    /// erased before the origin is written. Returns its slot.
+    /// Begins a write to a block. What is cached of it is no longer valid: its entry is erased
+    /// before the origin is written. Returns its slot.
     pub fn begin_write(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
         let is_zeroed = self.is_zeroed(volume, block);
         let writes = self.writes.entry((volume, block)).or_default();
@@ -117,6 +133,7 @@ impl State {
         let slot = self.blocks.reference(volume, block)?;
         self.blocks.set_checksum(slot, None);
         self.owners.insert(slot, token);
+        self.want(slot, (volume, block), None);
         Some(slot)
     }
 
@@ -196,15 +213,37 @@ impl State {
         (self.owners.get(&slot) == Some(&token)).then_some(slot)
     }
 
-    /// Removes the block of a slot, if it has one.
-    pub fn remove(&mut self, slot: Slot) -> Option<Evicted> {
+    /// Removes the block of a slot with its entry, if it has one.
+    pub fn forget(&mut self, slot: Slot) {
         self.owners.remove(&slot);
-        self.blocks.is_used(slot).then(|| self.blocks.remove(slot))
+        if self.blocks.is_used(slot) {
+            let left = self.blocks.remove(slot);
+            self.leave_evicted(&left);
+        }
     }
 
-    /// Notes that a slot was returned to the unused ones.
-    pub fn disown(&mut self, slot: Slot) {
-        self.owners.remove(&slot);
+    /// Evicts a clean block of a partition above its limit, if there is one.
+    pub fn shrink(&mut self, partition: PartitionId) -> Option<Evicted> {
+        let evicted = self.blocks.shrink(partition)?;
+        self.leave_evicted(&evicted);
+        Some(evicted)
+    }
+
+    /// Removes any block of a volume, dirty or not, with all its versions; `false`: it has no more.
+    pub fn pop(&mut self, volume: VolumeId) -> bool {
+        let Some(left) = self.blocks.pop(volume) else {
+            return false;
+        };
+        self.blocks.withhold(left.slot);
+        self.forget_version(left.slot);
+        self.leave(left.slot, (left.volume, left.block));
+        true
+    }
+
+    /// Has the entry erased of a block that left the cache just now.
+    fn leave_evicted(&mut self, left: &Evicted) {
+        self.blocks.withhold(left.slot);
+        self.leave(left.slot, (left.volume, left.block));
     }
 
     fn end_writer(&mut self, slot: Slot) {
@@ -214,18 +253,15 @@ impl State {
         *count -= 1;
         if *count == 0 {
             self.writers.remove(&slot);
-            if self.withheld.remove(&slot) {
-                self.blocks.give_back(slot);
-            }
+            self.free(slot);
         }
     }
 
-    /// Makes a slot unused, after the write of its data if there is one.
-    fn give_back(&mut self, slot: Slot) {
-        if self.writers.contains_key(&slot) {
-            self.withheld.insert(slot);
-        } else {
-            self.blocks.give_back(slot);
+    /// Makes a slot unused that was left, once neither its data nor its entry are being written.
+    fn free(&mut self, slot: Slot) {
+        let is_written = self.writers.contains_key(&slot) || self.changing.contains_key(&slot);
+        if !is_written && self.withheld.remove(&slot) {
+            self.blocks.free(slot);
         }
     }
 
@@ -234,7 +270,8 @@ impl State {
     pub fn is_idle(&self) -> bool {
         let data = self.writers.is_empty() && self.withheld.is_empty();
         let written = self.writes.is_empty() && self.zeroing.is_empty();
-        self.owners.is_empty() && written && data && !self.versions.is_reserving()
+        let entries = self.changing.is_empty() && self.fresh.is_empty();
+        self.owners.is_empty() && written && data && entries && !self.versions.is_reserving()
     }
 
     fn is_written(&self, volume: VolumeId, block: Block) -> bool {
@@ -270,6 +307,6 @@ pub enum Source {
 pub struct Taken {
     /// The slot.
     pub slot: Slot,
-    /// What it had before; its entry must be erased before the slot's data are written.
+    /// What it had before; its entry is erased before the slot's data are written.
     pub evicted: Option<Evicted>,
 }

@@ -10,6 +10,7 @@ mod live;
 mod losses;
 mod neighbours;
 mod simulated;
+mod threads;
 mod warm;
 mod write_back;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use diffcache_base::locks::Unpoisoned;
+use diffcache_base::locks::{begin, Unpoisoned};
 use diffcache_partitions::{Block, PartitionId, Slot, Streams, VolumeId};
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use super::latency::Latency;
 use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
-use crate::device::format::{Kept, VolumeRecord};
+use crate::device::format::{DirtyVersion, Entry, Kept, VolumeRecord};
 
 /// What a volume's cache does with reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -117,7 +117,7 @@ pub struct Volume {
     kept: Mutex<Option<Kept>>,
     /// Whether it is being detached.
     pub(super) ending: AtomicBool,
-    pub(super) origin: Box<dyn Disk>,
+    origin: Box<dyn Disk>,
     /// The origin, if it is held.
     pub(super) held: Option<Arc<Held>>,
     pub(super) counters: Counters,
@@ -225,6 +225,28 @@ impl Volume {
             gate: RwLock::default(),
             losses: Losses::default(),
         }
+    }
+
+    /// Its origin, for what may take long.
+    pub(super) fn origin(&self) -> &dyn Disk {
+        begin("use an origin");
+        self.origin.as_ref()
+    }
+
+    /// The entry of a slot with one of its blocks, with the generation of its attachment.
+    pub(super) fn entry(
+        &self,
+        block: Block,
+        checksum: u32,
+        dirty: Option<DirtyVersion>,
+    ) -> Option<(Entry, u64)> {
+        let entry = Entry {
+            record: self.record,
+            block,
+            checksum,
+            dirty,
+        };
+        Some((entry, self.attachment.generation))
     }
 
     /// Notes a request, and returns whether it continues a sequence that passes the cache by.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use diffcache_partitions::Block;
 use serde::Serialize;
 
+use super::volume::Counters;
 use super::{origin_error, Cache, CacheError, Volume, RUN};
 use crate::device::format::BLOCK;
 
@@ -76,11 +77,14 @@ impl Cache {
                 break;
             }
             if let Some(slot) = state.take_unrequested(volume.id, block, token) {
-                self.note_taken(slot);
+                Counters::add(
+                    &volume.counters.evictions,
+                    u64::from(slot.evicted.is_some()),
+                );
                 taken.push(block);
             }
         }
-        drop(state);
+        let _ = self.write_entries(state);
         let (Some(&first), Some(&last)) = (taken.first(), taken.last()) else {
             return Ok(0);
         };

@@ -5,45 +5,31 @@ use std::ops::Range;
 
 use diffcache_partitions::{Block, NEVER};
 
-use super::state::{Taken, Token};
+use super::state::Token;
 use super::volume::{Counters, Mode, Volume};
 use super::{touched, Cache};
-use crate::device::format::{checksum, Entry, BLOCK};
+use crate::device::format::{checksum, BLOCK};
 
 impl Cache {
-    /// Erases the entry of the block that a slot had before; the lock is held.
-    pub(super) fn note_taken(&self, taken: Taken) {
-        if let Some(evicted) = taken.evicted {
-            self.note_eviction(evicted.volume);
-            self.erase(taken.slot);
-        }
-    }
-
     /// Writes the data of a block to its slot, if it is still owned.
     pub(super) fn store(&self, volume: &Volume, block: Block, data: &[u8], token: Token) {
-        let Some(slot) = self.lock().begin_data(volume.id, block, token) else {
+        let mut state = self.lock();
+        let Some(slot) = state.begin_data(volume.id, block, token) else {
             return;
         };
+        self.wait_for_slot(state, slot);
         let written = self.write_device(data, slot);
         let checksum = checksum(data);
         let mut state = self.lock();
         let valid = state.end_data((volume.id, block), slot, token) && written.is_ok();
         if !valid {
-            self.forget(&mut state, slot);
+            state.forget(slot);
         } else {
             state.blocks.set_checksum(slot, Some(checksum));
-            let entry = Entry {
-                record: volume.record,
-                block,
-                checksum,
-                dirty: None,
-            };
-            let entry = Some((entry, volume.attachment.generation));
-            if let Err(error) = self.device.write_entry(slot, entry) {
-                self.fail(&error);
-            }
+            let entry = volume.entry(block, checksum, None);
+            state.want(slot, (volume.id, block), entry);
         }
-        drop(state);
+        let _ = self.write_entries(state);
         if let Err(error) = written {
             self.fail(&error);
         }
@@ -102,6 +88,7 @@ impl Cache {
         let recorded = self.device.begin(volume.record, &range);
         let blocks = touched(range.start, (range.end - range.start) as usize);
         let token = self.begin_writes(volume, blocks.clone(), passes);
+        self.wait_for_entries(volume, &blocks);
         if let Err(error) = &recorded {
             self.fail(error);
         }
@@ -109,10 +96,10 @@ impl Cache {
         let mut state = self.lock();
         for block in blocks {
             if let Some(slot) = state.end_write(volume.id, block, token) {
-                self.forget(&mut state, slot);
+                state.forget(slot);
             }
         }
-        drop(state);
+        let _ = self.write_entries(state);
         if let Ok(intents) = recorded {
             self.device.intents().end(&intents);
         }
@@ -124,22 +111,23 @@ impl Cache {
         let open = state.blocks.admission(volume.partition) < NEVER;
         let through = open && volume.mode() == Mode::WriteThrough && self.is_active(volume);
         let token = state.token();
-        let (mut hits, mut misses) = (0, 0);
+        let (mut hits, mut misses, mut evicted) = (0, 0, 0);
         for block in blocks {
             let slot = state.begin_write(volume.id, block, token);
             hits += u64::from(slot.is_some());
             misses += u64::from(slot.is_none());
             match slot {
-                Some(slot) if through => self.erase(slot),
-                Some(slot) => self.forget(&mut state, slot),
+                Some(_) if through => {}
+                Some(slot) => state.forget(slot),
                 None if through && !passes => {
                     let taken = state.take_for_write(volume.id, block, token);
-                    taken.into_iter().for_each(|taken| self.note_taken(taken));
+                    evicted += u64::from(taken.is_some_and(|taken| taken.evicted.is_some()));
                 }
                 None => {}
             }
         }
-        drop(state);
+        let _ = self.write_entries(state);
+        Counters::add(&volume.counters.evictions, evicted);
         if through {
             Counters::add(&volume.counters.hits, hits);
             Counters::add(&volume.counters.misses, misses);

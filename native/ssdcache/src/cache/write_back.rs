@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
 
+use super::entries::STEP;
 use super::state::dirty::DirtyBlock;
 use super::volume::{Counters, Mode, Volume};
 use super::*;
@@ -138,9 +139,7 @@ impl Cache {
             return Ok(());
         }
         self.commit()?;
-        let state = self.lock();
-        let chosen = state.to_write_back((volume.id, volume.partition), selection, ROUND);
-        drop(state);
+        let chosen = self.choose(volume, selection);
         let mut failed = Ok(());
         let mut copied = Vec::new();
         let failures = volume.losses.failures();
@@ -159,6 +158,28 @@ impl Cache {
             self.end_write_back(volume, &copied)?;
         }
         failed
+    }
+
+    /// The blocks of a round, in ascending order.
+    fn choose(&self, volume: &Volume, selection: &Selection) -> Vec<DirtyBlock> {
+        let ids = (volume.id, volume.partition);
+        let most = match selection {
+            Selection::Oldest(count) => ROUND.min(*count),
+            _ => ROUND,
+        };
+        let (mut chosen, mut last) = (Vec::new(), None);
+        while chosen.len() < most {
+            let place = (last, STEP);
+            last = self
+                .lock()
+                .to_write_back(ids, selection, place, &mut chosen);
+            if last.is_none() {
+                break;
+            }
+        }
+        chosen.truncate(most);
+        chosen.sort_unstable_by_key(|dirty| dirty.block);
+        chosen
     }
 
     /// Excludes others that write dirty blocks of a volume back.
@@ -222,22 +243,26 @@ impl Cache {
     fn end_write_back(&self, volume: &Volume, blocks: &[DirtyBlock]) -> io::Result<()> {
         // Entries of older versions were erased: they must not be found again afterwards.
         self.sync_device()?;
-        let state = self.lock();
-        for dirty in blocks.iter().filter(|dirty| state.is_current(dirty)) {
-            let of = (dirty.slot, dirty.block, dirty.checksum);
-            self.write_dirty_entry(volume, of, None)?;
+        for some in blocks.chunks(STEP) {
+            let mut state = self.lock();
+            for dirty in some {
+                if state.is_current(dirty) {
+                    let entry = volume.entry(dirty.block, dirty.checksum, None);
+                    state.want(dirty.slot, (volume.id, dirty.block), entry);
+                }
+            }
+            self.write_entries(state)?;
         }
-        drop(state);
         self.sync_device()?;
-        let mut state = self.lock();
-        for dirty in blocks {
-            if !state.is_current(dirty) {
-                continue;
+        for some in blocks.chunks(STEP) {
+            let mut state = self.lock();
+            for dirty in some {
+                if state.is_current(dirty) && state.end_write_back(dirty) {
+                    Counters::add(&volume.counters.evictions, 1);
+                }
             }
-            if let Some(evicted) = state.end_write_back(dirty) {
-                Counters::add(&volume.counters.evictions, 1);
-                self.erase(evicted.slot);
-            }
+            // A failure is noted.
+            let _ = self.write_entries(state);
         }
         Ok(())
     }

@@ -4,10 +4,13 @@ use std::sync::MutexGuard;
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_partitions::Slot;
 
+use super::entries::STEP;
+use super::state::dirty::DirtyBlock;
 use super::volume::{Counters, Volume};
 use super::*;
-use crate::device::format::{checksum, DirtyVersion, Entry, BLOCK};
+use crate::device::format::{checksum, DirtyVersion, BLOCK};
 
 /// Dirty blocks that a write has written back where it finds no room.
 const ROOM: usize = 256;
@@ -151,11 +154,11 @@ impl Cache {
             let mut state = self.lock();
             let most = self.dirty_max(&state, volume);
             let ids = (volume.id, volume.partition);
-            if let Some(reserved) = state.reserve(ids, block, most) {
-                for evicted in reserved.evicted {
-                    self.note_eviction(evicted.volume);
-                    self.erase(evicted.slot);
-                }
+            let reserved = state.reserve(ids, block, most);
+            // A failure is noted.
+            let _ = self.write_entries(state);
+            if let Some(reserved) = reserved {
+                Counters::add(&volume.counters.evictions, reserved.evicted);
                 return Ok(Some(reserved.slot));
             }
         }
@@ -188,34 +191,16 @@ impl Cache {
             number: published.number,
             is_durable: false,
         };
-        let written = self.write_dirty_entry(volume, (slot, block, checksum), Some(version));
-        let erased = match published.erased {
-            // A restart might take either for the newer one.
-            Some(older) => self.device.write_entry(older, None),
-            None => Ok(()),
-        };
-        drop(state);
+        let of = (volume.id, block);
+        state.want(slot, of, volume.entry(block, checksum, Some(version)));
+        // A restart might take either for the newer one.
+        published
+            .erased
+            .into_iter()
+            .for_each(|older| state.leave_version(older));
+        let written = self.write_entries(state);
         Counters::add(&volume.counters.ssd_bytes_written, BLOCK as u64);
-        written.and(erased.inspect_err(|error| self.fail(error)))?;
-        Ok(true)
-    }
-
-    pub(super) fn write_dirty_entry(
-        &self,
-        volume: &Volume,
-        (slot, block, checksum): (Slot, Block, u32),
-        dirty: Option<DirtyVersion>,
-    ) -> io::Result<()> {
-        let entry = Entry {
-            record: volume.record,
-            block,
-            checksum,
-            dirty,
-        };
-        let entry = Some((entry, volume.attachment.generation));
-        self.device
-            .write_entry(slot, entry)
-            .inspect_err(|error| self.fail(error))
+        written.map(|()| true)
     }
 
     /// Excludes others that make versions durable.
@@ -233,33 +218,49 @@ impl Cache {
         if self.has_failed() {
             return Ok(());
         }
-        let versions = self.lock().begin_commit();
+        let versions = self.begin_commit();
         if versions.is_empty() {
             return Ok(());
         }
         self.sync_device()?;
         let volumes = self.volumes();
-        for version in &versions {
-            let place = volumes.binary_search_by_key(&version.volume, |volume| volume.id);
-            let Ok(place) = place else {
-                continue;
-            };
-            let dirty = DirtyVersion {
-                number: version.number,
-                is_durable: true,
-            };
-            let of = (version.slot, version.block, version.checksum);
-            self.write_dirty_entry(&volumes[place], of, Some(dirty))?;
+        for some in versions.chunks(STEP) {
+            let mut state = self.lock();
+            for version in some {
+                // They are in the order of their numbers.
+                let place = volumes.binary_search_by_key(&version.volume, |volume| volume.id);
+                let Ok(place) = place else {
+                    continue;
+                };
+                let dirty = DirtyVersion {
+                    number: version.number,
+                    is_durable: true,
+                };
+                let entry = volumes[place].entry(version.block, version.checksum, Some(dirty));
+                state.want(version.slot, (version.volume, version.block), entry);
+            }
+            self.write_entries(state)?;
         }
         self.sync_device()?;
-        let mut state = self.lock();
-        for older in state.end_commit(&versions) {
-            self.erase(older);
+        for some in versions.chunks(STEP) {
+            let mut state = self.lock();
+            state.end_commit(some);
+            // A failure is noted.
+            let _ = self.write_entries(state);
         }
         Ok(())
     }
 
-    pub(super) fn sync_device(&self) -> io::Result<()> {
-        self.device.sync().inspect_err(|error| self.fail(error))
+    /// Begins to make all versions durable that are complete now.
+    fn begin_commit(&self) -> Vec<DirtyBlock> {
+        self.lock().choose_written();
+        let mut versions = Vec::new();
+        loop {
+            let begun = self.lock().begin_commit(STEP);
+            if begun.is_empty() {
+                return versions;
+            }
+            versions.extend(begun);
+        }
     }
 }

@@ -8,13 +8,11 @@ use std::ops::Range;
 
 use diffcache_partitions::{Block, Cursor, Slot};
 
+use super::entries::STEP;
 use super::state::{State, Token};
 use super::volume::{Counters, Mode, Volume};
 use super::{touched, Cache};
 use crate::device::format::BLOCK;
-
-/// Blocks, or buckets of them, that are looked at while the lock is held.
-const STEP: u32 = 1024;
 
 impl Cache {
     /// Replaces a range of a volume by zeroes.
@@ -81,23 +79,16 @@ impl Cache {
             ));
         }
         let _committing = self.begin_committing();
-        for blocks in dirty.chunks(STEP as usize) {
+        for blocks in dirty.chunks(STEP) {
             let mut state = self.lock();
             for block in blocks {
                 if let Some(slot) = state.find_dirty(volume.id, *block) {
-                    self.forget_dirty(&mut state, slot);
+                    state.forget_dirty(slot);
                 }
             }
+            self.write_entries(state)?;
         }
         self.sync_device()
-    }
-
-    /// Removes a dirty block, its version and the one before.
-    fn forget_dirty(&self, state: &mut State, slot: Slot) {
-        if let Some(older) = state.forget_version(slot) {
-            self.erase(older);
-        }
-        self.forget(state, slot);
     }
 
     fn dirty_within(&self, volume: &Volume, blocks: Range<Block>) -> Vec<Block> {
@@ -117,6 +108,7 @@ impl Cache {
         }
         let recorded = self.device.begin(volume.record, range);
         let token = self.begin_zero(volume, blocks_of(range));
+        self.wait_for_entries(volume, &blocks_of(range));
         if let Err(error) = &recorded {
             self.fail(error);
         }
@@ -142,7 +134,7 @@ impl Cache {
         let mut bypassed = 0;
         self.each_cached(volume, blocks, |state, _, slot| {
             if !state.blocks.is_dirty(slot) {
-                self.forget(state, slot);
+                state.forget(slot);
                 bypassed += 1;
             }
         });
@@ -150,7 +142,7 @@ impl Cache {
         token
     }
 
-    /// Visits the blocks of a range that are cached.
+    /// Visits the blocks of a range that are cached, and writes the entries that this changes.
     fn each_cached(
         &self,
         volume: &Volume,
@@ -159,20 +151,22 @@ impl Cache {
     ) {
         let length = range.end.saturating_sub(range.start);
         if length <= u64::from(self.lock().blocks.blocks(volume.id)) {
-            for first in range.clone().step_by(STEP as usize) {
+            for first in range.clone().step_by(STEP) {
                 let mut state = self.lock();
-                for block in first..range.end.min(first + u64::from(STEP)) {
+                for block in first..range.end.min(first + STEP as Block) {
                     if let Some(slot) = state.blocks.find(volume.id, block) {
                         visit(&mut state, block, slot);
                     }
                 }
+                // A failure is noted.
+                let _ = self.write_entries(state);
             }
             return;
         }
         let mut cursor = Cursor::default();
         loop {
             let mut state = self.lock();
-            let Some(slots) = state.blocks.visit(volume.id, &mut cursor, STEP) else {
+            let Some(slots) = state.blocks.visit(volume.id, &mut cursor, STEP as u32) else {
                 return;
             };
             for slot in slots {
@@ -181,6 +175,7 @@ impl Cache {
                     visit(&mut state, block, slot);
                 }
             }
+            let _ = self.write_entries(state);
         }
     }
 }

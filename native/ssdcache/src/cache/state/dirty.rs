@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Instant;
 
-use diffcache_partitions::{Block, Evicted, PartitionId, Slot, VolumeId};
+use diffcache_partitions::{Block, PartitionId, Slot, VolumeId};
 
 use super::State;
 use crate::device::format::VERSIONS;
@@ -40,6 +40,8 @@ struct Version {
 pub struct Versions {
     of: HashMap<Slot, Version>,
     written: BTreeSet<Slot>,
+    /// Those of `written` that are about to be made durable.
+    chosen: BTreeSet<Slot>,
     /// Slots that are taken and not published, by volume.
     reserved: HashMap<VolumeId, u32>,
 }
@@ -56,8 +58,8 @@ impl Versions {
 pub struct Reserved {
     /// The slot.
     pub slot: Slot,
-    /// What had to leave; the entries must be erased before data are written.
-    pub evicted: Vec<Evicted>,
+    /// How many blocks had to leave; entries are erased before data are written.
+    pub evicted: u64,
 }
 
 /// What becomes of a published version.
@@ -65,7 +67,7 @@ pub struct Reserved {
 pub struct Published {
     /// Its number.
     pub number: u8,
-    /// The slot of an older version that is no longer needed: its entry must be erased.
+    /// The slot of an older version that is no longer needed, to be [left](State::leave_version).
     pub erased: Option<Slot>,
 }
 
@@ -110,17 +112,20 @@ impl State {
         if self.blocks.dirty(partition).saturating_add(reserved) >= most {
             return None;
         }
-        let mut evicted = Vec::new();
+        let mut evicted = 0;
         loop {
             let (slot, left) = self.blocks.reserve(volume, block).ok()?;
             self.owners.remove(&slot);
-            evicted.extend(left);
+            if let Some(left) = left {
+                self.want(slot, (volume, left.block), None);
+                evicted += 1;
+            }
             if !self.writers.contains_key(&slot) {
                 *self.versions.reserved.entry(volume).or_default() += 1;
                 return Some(Reserved { slot, evicted });
             }
             // A read that lost the slot may still write to it.
-            self.withheld.insert(slot);
+            self.leave_version(slot);
         }
     }
 
@@ -128,13 +133,22 @@ impl State {
     pub fn unreserve(&mut self, slot: Slot) {
         let (volume, _) = self.blocks.block_of(slot);
         self.end_reservation(volume);
-        self.blocks.give_back(slot);
+        self.blocks.retire(slot);
+        self.withheld.insert(slot);
+        self.free(slot);
     }
 
     fn end_reservation(&mut self, volume: VolumeId) {
         if let Some(count) = self.versions.reserved.get_mut(&volume) {
             *count = count.saturating_sub(1);
         }
+    }
+
+    /// Leaves the slot of a version that is no longer needed.
+    pub fn leave_version(&mut self, slot: Slot) {
+        let of = self.blocks.block_of(slot);
+        self.blocks.retire(slot);
+        self.leave(slot, of);
     }
 
     /// Makes a reserved slot, which has its data, the one of its block. The entry must be written
@@ -151,14 +165,19 @@ impl State {
             replaced: None,
         };
         let mut erased = old;
+        let mut set = &mut self.versions.written;
         if let Some(old) = old {
             self.owners.remove(&old);
             match self.versions.of.remove(&old) {
-                None => self.give_back(old),
+                None => {}
                 Some(before) if before.phase == Phase::Written => {
                     version = before;
-                    self.versions.written.remove(&old);
-                    self.give_back(old);
+                    // A flush that has begun to make the older one durable does so with this one.
+                    set = match self.versions.chosen.remove(&old) {
+                        true => &mut self.versions.chosen,
+                        false => &mut self.versions.written,
+                    };
+                    set.remove(&old);
                 }
                 Some(before) => {
                     version.number = (before.number + 1) % VERSIONS;
@@ -170,8 +189,8 @@ impl State {
             }
         }
         let number = version.number;
+        set.insert(slot);
         self.versions.of.insert(slot, version);
-        self.versions.written.insert(slot);
         Published { number, erased }
     }
 
@@ -186,73 +205,84 @@ impl State {
         self.versions.of.insert(slot, version);
     }
 
-    /// Begins to make all versions durable that are not: their data must be flushed, then their
-    /// entries be written as committed ones and flushed. Their slots stay until the
-    /// [end](Self::end_commit).
-    pub fn begin_commit(&mut self) -> Vec<DirtyBlock> {
-        let slots = std::mem::take(&mut self.versions.written);
-        for slot in &slots {
-            if let Some(version) = self.versions.of.get_mut(slot) {
+    /// Chooses all versions that are not durable, to be made so.
+    pub fn choose_written(&mut self) {
+        let mut written = std::mem::take(&mut self.versions.written);
+        self.versions.chosen.append(&mut written);
+    }
+
+    /// Begins to make some of the [chosen](Self::choose_written) versions durable, at most `most`;
+    /// none: there are no more. Their data must be flushed, then their entries be written as
+    /// committed ones and flushed. Their slots stay until the [end](Self::end_commit).
+    pub fn begin_commit(&mut self, most: usize) -> Vec<DirtyBlock> {
+        let mut begun = Vec::new();
+        while begun.len() < most {
+            let Some(slot) = self.versions.chosen.pop_first() else {
+                break;
+            };
+            if let Some(version) = self.versions.of.get_mut(&slot) {
                 version.phase = Phase::Committing;
             }
+            begun.extend(self.dirty_block(slot));
         }
-        slots
-            .into_iter()
-            .filter_map(|slot| self.dirty_block(slot))
-            .collect()
+        begun
     }
 
-    /// Ends what [`begin_commit`](Self::begin_commit) began. Returns slots of older versions, whose
-    /// entries must be erased.
-    pub fn end_commit(&mut self, committed: &[DirtyBlock]) -> Vec<Slot> {
-        let mut erased = Vec::new();
+    /// Ends what [`begin_commit`](Self::begin_commit) began, and leaves older versions.
+    pub fn end_commit(&mut self, committed: &[DirtyBlock]) {
         for DirtyBlock { slot, .. } in committed {
-            if let Some(version) = self.versions.of.get_mut(slot) {
-                version.phase = Phase::Committed;
-                erased.extend(version.replaced.take());
+            let Some(version) = self.versions.of.get_mut(slot) else {
+                continue;
+            };
+            version.phase = Phase::Committed;
+            if let Some(older) = version.replaced.take() {
+                self.versions.of.remove(&older);
+                self.leave_version(older);
             }
         }
-        for &slot in &erased {
-            self.versions.of.remove(&slot);
-            self.blocks.give_back(slot);
-        }
-        erased
     }
 
-    /// Durable versions to write back, at most `most`, in ascending order of their blocks.
+    /// Looks at some dirty blocks of a volume for durable versions to write back, at most `most`,
+    /// which are added to `found`. Returns the last block that was looked at, to go on behind it;
+    /// none: there are no more. None of them is written back meanwhile.
     pub fn to_write_back(
         &self,
         (volume, partition): (VolumeId, PartitionId),
         selection: &Selection,
-        most: usize,
-    ) -> Vec<DirtyBlock> {
-        let is_committed = |slot: &Slot| {
-            let version = self.versions.of.get(slot);
-            version.is_some_and(|version| version.phase == Phase::Committed)
+        (after, most): (Option<Block>, usize),
+        found: &mut Vec<DirtyBlock>,
+    ) -> Option<Block> {
+        let version = |slot: &Slot| self.versions.of.get(slot);
+        let is_committed =
+            |slot: &Slot| version(slot).is_some_and(|version| version.phase == Phase::Committed);
+        let dirty = |slots: &mut dyn Iterator<Item = Slot>, found: &mut Vec<DirtyBlock>| {
+            let mut last = None;
+            for slot in slots.take(most) {
+                last = Some(self.blocks.block_of(slot).1);
+                found.extend(self.dirty_block(slot).filter(|_| is_committed(&slot)));
+            }
+            last
         };
-        let oldest = || self.blocks.dirty_slots(partition);
-        let since = |slot: &Slot| self.versions.of.get(slot).map(|version| version.since);
-        let slots: Vec<Slot> = match selection {
-            Selection::All => oldest().filter(is_committed).take(most).collect(),
-            Selection::Oldest(count) => {
-                let most = most.min(*count);
-                oldest().filter(is_committed).take(most).collect()
-            }
-            Selection::Since(time) => {
-                let due = oldest().take_while(|slot| since(slot).is_none_or(|at| at <= *time));
-                due.filter(is_committed).take(most).collect()
-            }
-            Selection::Range(range) => {
-                let found = range
-                    .clone()
-                    .filter_map(|block| self.find_dirty(volume, block));
-                found.filter(is_committed).take(most).collect()
-            }
+        if let Selection::Range(range) = selection {
+            let first = after.map_or(range.start, |block| block + 1);
+            let end = range.end.min(first + most as Block);
+            let mut slots = (first..end).filter_map(|block| self.find_dirty(volume, block));
+            dirty(&mut slots, found);
+            return (end < range.end).then(|| end - 1);
+        }
+        let first = match after {
+            None => self.blocks.oldest_dirty(partition),
+            // A newer version has the place of the one before.
+            Some(block) => self
+                .find_dirty(volume, block)
+                .and_then(|slot| self.blocks.newer_dirty(slot)),
         };
-        let blocks = slots.into_iter().filter_map(|slot| self.dirty_block(slot));
-        let mut blocks: Vec<DirtyBlock> = blocks.collect();
-        blocks.sort_unstable_by_key(|dirty| dirty.block);
-        blocks
+        let is_due = |slot: &Slot| match selection {
+            Selection::Since(time) => version(slot).is_none_or(|version| version.since <= *time),
+            _ => true,
+        };
+        let slots = std::iter::successors(first, |slot| self.blocks.newer_dirty(*slot));
+        dirty(&mut slots.take_while(is_due), found)
     }
 
     /// When the block of a partition became dirty that has been so for the longest time.
@@ -289,20 +319,29 @@ impl State {
             && self.dirty_block(dirty.slot).as_ref() == Some(dirty)
     }
 
-    /// Notes that a version was written back. What leaves a partition above its limit is returned.
-    pub fn end_write_back(&mut self, dirty: &DirtyBlock) -> Option<Evicted> {
+    /// Notes that a version was written back. Returns whether the block left a partition above its
+    /// limit.
+    pub fn end_write_back(&mut self, dirty: &DirtyBlock) -> bool {
         self.versions.of.remove(&dirty.slot);
-        self.blocks.mark_clean(dirty.slot)
+        let evicted = self.blocks.mark_clean(dirty.slot);
+        evicted.inspect(|left| self.leave_evicted(left)).is_some()
     }
 
-    /// Forgets the version of a slot whose block was removed, dirty or not. Returns slots of older
-    /// versions, whose entries must be erased. Nothing is being committed.
-    pub fn forget_version(&mut self, slot: Slot) -> Option<Slot> {
+    /// Removes a dirty block, its version and the one before. Nothing is being committed.
+    pub fn forget_dirty(&mut self, slot: Slot) {
+        self.forget_version(slot);
+        self.forget(slot);
+    }
+
+    /// Forgets the version of a slot whose block is removed, dirty or not; its entry must be erased
+    /// after that of the version before. Nothing is being committed.
+    pub(super) fn forget_version(&mut self, slot: Slot) {
         self.versions.written.remove(&slot);
-        let old = self.versions.of.remove(&slot)?.replaced?;
-        self.versions.of.remove(&old);
-        self.blocks.give_back(old);
-        Some(old)
+        let version = self.versions.of.remove(&slot);
+        if let Some(older) = version.and_then(|version| version.replaced) {
+            self.versions.of.remove(&older);
+            self.leave_version(older);
+        }
     }
 
     fn dirty_block(&self, slot: Slot) -> Option<DirtyBlock> {

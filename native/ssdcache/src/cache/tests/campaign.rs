@@ -11,7 +11,7 @@ use diffcache_faulty::{campaign, Fuse, Random};
 
 use super::*;
 
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 const IN_BLOCK: usize = BLOCK / SECTOR;
 const BLOCKS: usize = 24;
 const CAPACITY: u32 = 16;
@@ -19,7 +19,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// What a sector may have; each write has a number of its own.
 #[derive(Clone)]
-struct Sector {
+pub(super) struct Sector {
     /// Now: several after a write that failed.
     now: BTreeSet<u64>,
     /// After a power cut.
@@ -27,11 +27,33 @@ struct Sector {
 }
 
 impl Sector {
-    fn zero() -> Self {
+    pub(super) fn zero() -> Self {
         Self {
             now: [0].into(),
             after_cut: [0].into(),
         }
+    }
+
+    /// Notes a write or its failure.
+    pub(super) fn note(&mut self, value: u64, is_done: bool) {
+        if is_done {
+            self.now.clear();
+        }
+        self.now.insert(value);
+        self.after_cut.insert(value);
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.after_cut = self.now.clone();
+    }
+
+    pub(super) fn cut(&mut self) {
+        self.now = self.after_cut.clone();
+    }
+
+    pub(super) fn compare(&mut self, found: u64) {
+        assert!(self.now.contains(&found), "{found} of {:?}", self.now);
+        self.now = [found].into();
     }
 }
 
@@ -52,27 +74,17 @@ impl Origin {
     /// Notes a write or its failure.
     fn note(&mut self, (first, count): (usize, usize), value: u64, done: bool) {
         for sector in &mut self.sectors[first..first + count] {
-            if done {
-                sector.now.clear();
-            }
-            sector.now.insert(value);
-            sector.after_cut.insert(value);
+            sector.note(value, done);
         }
     }
 
     fn note_flush(&mut self) {
-        for sector in &mut self.sectors {
-            sector.after_cut = sector.now.clone();
-        }
+        self.sectors.iter_mut().for_each(Sector::flush);
     }
 
     fn compare(&mut self, first: usize, data: &[u8]) {
-        let sectors = self.sectors[first..].iter_mut();
-        for (n, (sector, bytes)) in sectors.zip(data.chunks(SECTOR)).enumerate() {
-            let found = value_of(bytes);
-            let text = format!("sector {}: {found} of {:?}", first + n, sector.now);
-            assert!(sector.now.contains(&found), "{text}");
-            sector.now = [found].into();
+        for (sector, bytes) in self.sectors[first..].iter_mut().zip(data.chunks(SECTOR)) {
+            sector.compare(value_of(bytes));
         }
     }
 }
@@ -186,9 +198,7 @@ impl Campaign {
         self.ssd.cut_at_random(&mut self.random);
         for origin in &mut self.origins {
             origin.disk.cut_at_random(&mut self.random);
-            for sector in &mut origin.sectors {
-                sector.now = sector.after_cut.clone();
-            }
+            origin.sectors.iter_mut().for_each(Sector::cut);
         }
         self.fresh = true;
     }
@@ -295,7 +305,7 @@ fn of(name: &str) -> usize {
 }
 
 /// The number of the write of a sector, which is whole.
-fn value_of(bytes: &[u8]) -> u64 {
+pub(super) fn value_of(bytes: &[u8]) -> u64 {
     let (first, _) = bytes.split_at(8);
     assert!(bytes.chunks(8).all(|part| part == first), "a torn sector");
     u64::from_le_bytes(first.try_into().unwrap())

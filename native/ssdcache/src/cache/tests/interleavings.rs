@@ -2,10 +2,11 @@
 
 mod dirty;
 
-use diffcache_partitions::{Partitioner, Settings, VolumeId};
+use diffcache_partitions::{Partitioner, Settings, Slot, VolumeId};
 use proptest::prelude::*;
 
 use super::*;
+use crate::cache::state::entries::Begun;
 use crate::cache::state::{Source, State, Token};
 
 const BLOCKS: u64 = 3;
@@ -123,19 +124,20 @@ impl Steps for World {
                 if self.state.end_data((V, block), slot, token) {
                     self.state.blocks.set_checksum(slot, Some(stored));
                 } else {
-                    self.state.remove(slot);
+                    self.state.forget(slot);
                 }
                 end(value)
             }
             Phase::EndWrite => {
                 if let Some(slot) = self.state.end_write(V, block, token) {
-                    self.state.remove(slot);
+                    self.state.forget(slot);
                 }
                 Phase::Done
             }
             Phase::Done => Phase::Done,
         };
         self.operations[n] = operation;
+        write_entries(&mut self.state);
     }
 
     /// Checks that no block that may be read from the cache is other than its origin, unless it is
@@ -168,6 +170,15 @@ impl Steps for World {
             }
         }
         assert!(self.state.is_idle());
+    }
+}
+
+/// Writes all entries that were changed.
+fn write_entries(state: &mut State) {
+    for slot in state.take_fresh() {
+        if let Begun::Write(writing) = state.begin_entry(slot) {
+            state.end_entry(&writing);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What waits for the device or for one origin, and volumes that do not wait with it.
 
+use std::sync::mpsc::channel;
+
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
 
 use super::*;
@@ -69,4 +71,68 @@ fn a_volume_that_is_detached_leaves_no_intents() {
     let volume = setup.volume();
     setup.cache.detach(&volume, false).unwrap();
     assert!(!setup.cache.device.intents().has(volume.record, 0));
+}
+
+/// Work on a volume.
+type Work = fn(&Cache, &Volume);
+
+/// What changes entries of a volume with 16 cached blocks and no more room; whether these are dirty.
+const WORKS: [(&str, bool, Work); 8] = [
+    ("write back", true, |cache, volume| {
+        cache.flush_back(volume).unwrap();
+    }),
+    ("flush", true, |cache, volume| cache.flush(volume).unwrap()),
+    ("shrink", false, |cache, volume| {
+        cache.set_limit(volume, 2).unwrap();
+    }),
+    ("trim", true, |cache, volume| {
+        cache.zero(volume, 0, 1 << 20).unwrap();
+    }),
+    ("invalidate", false, |cache, volume| {
+        cache.invalidate(volume, false).unwrap();
+    }),
+    ("detach", false, |cache, volume| {
+        cache.detach(volume, false).unwrap();
+    }),
+    ("write", true, |cache, volume| {
+        cache.write(volume, &[3; BLOCK], 0).unwrap();
+    }),
+    ("read", false, |cache, volume| {
+        let mut block = [0; BLOCK];
+        cache.read(volume, &mut block, 20 * BLOCK as u64).unwrap();
+    }),
+];
+
+/// Regression: entries were written under the lock of all requests, up to 4096 at a time.
+#[test]
+fn reads_are_served_while_the_entries_of_another_volume_are_written() {
+    for (name, is_dirty, work) in WORKS {
+        let setup = Setup::new(16);
+        setup.write(0, BLOCK, 1);
+        let origin = MemoryDisk::new(1 << 20);
+        let attached = Attachment {
+            mode: Mode::WriteBack,
+            ..attachment("busy", &origin, 16)
+        };
+        let busy = setup.cache.attach(attached).unwrap();
+        setup.cache.write(&busy, &[2; 16 * BLOCK], 0).unwrap();
+        if !is_dirty {
+            setup.cache.flush_back(&busy).unwrap();
+        }
+        let valve = Valve::default();
+        let hang = Fault::new(Operation::Write, Effect::Hang(valve.clone()));
+        let entries = Superblock::entry_at(0)..Superblock::entry_at(64);
+        setup.ssd.inject(hang.within(entries));
+        let (send, received) = channel();
+        let read = std::thread::scope(|scope| {
+            scope.spawn(|| work(&setup.cache, &busy));
+            valve.wait_for(1);
+            scope.spawn(|| send.send(setup.read(0, BLOCK)));
+            // Nobody waits for ever if it fails.
+            let read = received.recv_timeout(Duration::from_secs(20));
+            valve.open();
+            read
+        });
+        assert_eq!(Ok(vec![1; BLOCK]), read, "{name}");
+    }
 }

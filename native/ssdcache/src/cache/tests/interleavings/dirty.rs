@@ -91,7 +91,7 @@ impl World {
                 if self.state.end_data((V, block), slot, token) {
                     self.state.blocks.set_checksum(slot, Some(found));
                 } else {
-                    self.state.remove(slot);
+                    self.state.forget(slot);
                 }
                 Next::Done
             }
@@ -113,7 +113,9 @@ impl World {
                 Next::Publish(slot)
             }
             Next::Publish(slot) => {
-                self.state.publish(slot, value, Instant::now());
+                let published = self.state.publish(slot, value, Instant::now());
+                let older = published.erased.into_iter();
+                older.for_each(|older| self.state.leave_version(older));
                 self.content[block as usize] = value;
                 Next::Done
             }
@@ -131,11 +133,17 @@ impl World {
 
     fn round(&mut self, next: Next) -> Next {
         match next {
-            Next::Begin => Next::Choose(self.state.begin_commit()),
+            Next::Begin => {
+                self.state.choose_written();
+                Next::Choose(self.state.begin_commit(9))
+            }
             Next::Choose(versions) => {
                 self.state.end_commit(&versions);
                 let all = Selection::All;
-                Next::Copy(self.state.to_write_back((V, self.partition), &all, 9))
+                let mut found = Vec::new();
+                let ids = (V, self.partition);
+                self.state.to_write_back(ids, &all, (None, 9), &mut found);
+                Next::Copy(found)
             }
             Next::Copy(mut chosen) => {
                 chosen.retain(|dirty| self.slots[dirty.slot as usize] == dirty.checksum);
@@ -160,6 +168,7 @@ impl World {
 impl Steps for World {
     fn step(&mut self, n: usize) {
         self.operations[n].2 = self.next(n);
+        write_entries(&mut self.state);
     }
 
     fn check(&self) {
