@@ -10,14 +10,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Check the contributor documentation against the tree.
+"""Check the contributor documentation against the tree, and lengths of pages.
 
 Usage: check_docs.py [DIRECTORY]
 
 A literal in the documents (``agent.images.filling`` or
 ``agent/images/filling.py``) that begins with a package of the suite has to
 name a module, or something in one. The document on architecture has to name
-every package. Prints one line for each finding, and exits with 1 if there was
+every package. No page of the documentation has more words than a reader takes
+in at once. Prints one line for each finding, and exits with 1 if there was
 any.
 """
 
@@ -29,7 +30,9 @@ import typing
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = 'diffcache_openstack'
-DOCUMENTS = 'doc/source/contributor'
+PAGES = 'doc/source'
+DOCUMENTS = f'{PAGES}/contributor'
+MOST_WORDS = 2500
 OVERVIEW = 'architecture.rst'
 LITERAL = re.compile(
     r'``([A-Za-z_]\w*(?:\.\w+)+|[a-z_]+(?:/\w+)+\.py)(?:\(\))?``')
@@ -38,7 +41,7 @@ FOREIGN = ('nova.virt.',)
 # Packages within packages are to be named, too, but nothing below those.
 DEPTH = 2
 
-Finding = tuple[str, int, str]
+Finding = tuple[pathlib.Path, int, str]
 
 
 def packages(tree: pathlib.Path) -> list[str]:
@@ -89,7 +92,7 @@ def check_names(document: pathlib.Path, tree: pathlib.Path
             if dotted.startswith(FOREIGN) or dotted.split('.')[0] not in tops:
                 continue
             if not exists(dotted, tree):
-                yield document.name, number, f'there is no {literal}'
+                yield document, number, f'there is no {literal}'
 
 
 def check_packages(document: pathlib.Path, tree: pathlib.Path
@@ -98,7 +101,15 @@ def check_packages(document: pathlib.Path, tree: pathlib.Path
     text = document.read_text()
     for name in packages(tree):
         if name.count('.') < DEPTH and f'``{name}``' not in text:
-            yield document.name, 1, f'the package {name} is not named'
+            yield document, 1, f'the package {name} is not named'
+
+
+def check_length(page: pathlib.Path) -> typing.Iterator[Finding]:
+    """Find out whether a page is too long."""
+    count = len(page.read_text().split())
+    if count > MOST_WORDS:
+        yield page, 1, (f'the page has {count} words; divide what has more'
+                        f' than {MOST_WORDS} by task')
 
 
 def main(arguments: list[str]) -> int:
@@ -108,8 +119,10 @@ def main(arguments: list[str]) -> int:
     findings = [finding for document in sorted(directory.glob('*.rst'))
                 for finding in check_names(document, tree)]
     findings += check_packages(directory / OVERVIEW, tree)
-    for name, line, problem in findings:
-        print(f'{DOCUMENTS}/{name}:{line}: {problem}')
+    findings += [finding for page in sorted((tree / PAGES).rglob('*.rst'))
+                 for finding in check_length(page)]
+    for page, line, problem in findings:
+        print(f'{page.relative_to(tree)}:{line}: {problem}')
     return 1 if findings else 0
 
 

@@ -52,5 +52,13 @@ class CheckDocsTest(base.TestCase):
             [problem for _, _, problem in check_docs.check_packages(
                 self.document('``agent``'), self.directory)])
 
+    def test_a_page_that_is_too_long(self):
+        words = check_docs.MOST_WORDS
+        for count, expected in ((words, []), (words + 1, [words + 1])):
+            page = self.document('word ' * count)
+            self.assertEqual(expected, [
+                int(problem.split()[3])
+                for _, _, problem in check_docs.check_length(page)])
+
     def test_this_tree(self):
         self.assertEqual(0, check_docs.main([]))
