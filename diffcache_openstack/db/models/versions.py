@@ -31,6 +31,7 @@ class ServerVersion(tables.Base):
         sa.Index('ix_versions_server_id', 'server_id'),
         sa.Index('ix_versions_volume_id', 'volume_id'),
         sa.Index('ix_versions_project_id', 'project_id'),
+        sa.Index('ix_versions_state_updated_at', 'state', 'updated_at'),
         sa.Index('ix_versions_parent_id', 'parent_id'),
         tables.TABLE_OPTIONS,
     )
@@ -79,6 +80,7 @@ class VersionTask(tables.Base):
 
     __tablename__ = 'version_tasks'
     __table_args__ = (
+        sa.Index('ix_version_tasks_project_id', 'project_id', 'created_at'),
         sa.Index('ix_version_tasks_state', 'state'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
         sa.Index('ix_version_tasks_server_id', 'server_id'),

@@ -62,6 +62,7 @@ def _create_versions():
         sa.Column('updated_at', columns.time(), nullable=False),
         sa.Index('ix_versions_parent_id', 'parent_id'),
         sa.Index('ix_versions_project_id', 'project_id'),
+        sa.Index('ix_versions_state_updated_at', 'state', 'updated_at'),
         sa.Index('ix_versions_server_id', 'server_id'),
         sa.Index('ix_versions_volume_id', 'volume_id'),
         **columns.OPTIONS)
@@ -90,6 +91,7 @@ def _create_version_tasks():
         sa.Column('leased_until', columns.time()),
         sa.Column('cancelling', sa.Boolean, nullable=False),
         sa.Index('ix_version_tasks_server_id', 'server_id'),
+        sa.Index('ix_version_tasks_project_id', 'project_id', 'created_at'),
         sa.Index('ix_version_tasks_state', 'state'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
         **columns.OPTIONS)
