@@ -70,19 +70,33 @@ def _jobs(session, hosts):
 
 
 def _contents(session, plan):
-    """Return, by item, the contents that it is, or helps to build."""
-    found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    """Return, by item, the contents that it is, or helps to build.
+
+    What is built of a base may be a base again: patches are applied one after
+    another.
+    """
     patches = [item.id for item in plan.items if item.kind == objects.PATCHES]
-    for item in plan.items:
-        if item.kind == objects.IMAGES:
-            found[item.kind, item.id].add(item.id)
     table = models.Patch
-    for patch_id, base, target in session.execute(
-            sa.select(table.id, table.base, table.target)
-            .where(table.id.in_(patches))):
-        found[objects.PATCHES, patch_id].add(target)
-        if (objects.IMAGES, base) in found:
-            found[objects.IMAGES, base].add(target)
+    steps = {patch_id: (base, target) for patch_id, base, target in
+             session.execute(sa.select(table.id, table.base, table.target)
+                             .where(table.id.in_(patches)))}
+    targets = collections.defaultdict(set)
+    for base, target in steps.values():
+        targets[base].add(target)
+    found = {(item.kind, item.id): _built_of(item.id, targets)
+             for item in plan.items if item.kind == objects.IMAGES}
+    for patch_id, (_base, target) in steps.items():
+        found[objects.PATCHES, patch_id] = _built_of(target, targets)
+    return found
+
+
+def _built_of(content_id, targets):
+    """Return a content, and all that is built of it by some patches."""
+    found, left = {content_id}, [content_id]
+    while left:
+        new = targets.get(left.pop(), set()) - found
+        found |= new
+        left += new
     return found
 
 

@@ -123,7 +123,8 @@ class TestKills(served_image.ServedImageTest):
     def test_pauses_before_new_workers_are_as_configured(self):
         log = self.folder / 'log'
         with open(log, 'wb') as file:
-            self._serve(None, '--restart-backoff', '0.04', stderr=file)
+            # Less than the second pause would be.
+            self._serve(None, '--restart-backoff', '0.015', stderr=file)
 
         def pauses():
             return [float(word) for word in re.findall(
@@ -131,18 +132,19 @@ class TestKills(served_image.ServedImageTest):
 
         seen = None
 
-        def has_paused_longest():
+        def has_paused():
             nonlocal seen
             worker = self._read_status()['worker_pid']
             if worker != seen:
                 # A fault of its own, other than SIGKILL.
                 os.kill(worker, signal.SIGUSR1)
                 seen = worker
-            return pauses()[-2:] == [0.04, 0.04]
+            return 0.015 in pauses()
 
-        # A worker that lived for longer begins the pauses anew.
-        waiting.until(has_paused_longest, 'the longest pauses', seen=pauses)
-        self.assertEqual({0.01, 0.02, 0.04}, set(pauses()))
+        # A worker that lived for longer begins the pauses anew: not so two
+        # in turn, even where the machine is busy.
+        waiting.until(has_paused, 'the longest pause', seen=pauses)
+        self.assertEqual({0.01, 0.015}, set(pauses()))
         self._assert_reads(1 << 20)
         self.assertEqual(0, self._read_status()['errors'])
 

@@ -19,21 +19,16 @@ import cinder.tests.unit  # noqa: F401 (patches)
 
 import json  # noqa: E402
 import os  # noqa: E402
-import sys  # noqa: E402
 import types  # noqa: E402
 import unittest  # noqa: E402
 from unittest import mock  # noqa: E402
 
-import eventlet  # noqa: E402
 from eventlet import patcher  # noqa: E402
 from eventlet import tpool  # noqa: E402
 
 from diffcache_openstack.cinder import backup  # noqa: E402
-from testing import hub_gaps  # noqa: E402
+from tests import hubs  # noqa: E402
 from tests.unit.cinder import needs  # noqa: E402
-
-WAIT_SECONDS = 3.0
-MOST_SECONDS = 1.0
 
 socket = patcher.original('socket')
 threading = patcher.original('threading')
@@ -42,7 +37,8 @@ threading = patcher.original('threading')
 class Agent:
     """Takes one volume, reads it, and takes its time."""
 
-    def __init__(self, path):
+    def __init__(self, path, hub):
+        self._hub = hub
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(path)
         self._server.listen()
@@ -66,7 +62,7 @@ class Agent:
                 _data, [volume], *_ = socket.recv_fds(connection, 1, 1)
                 self.read = os.pread(volume, 100, 0)
                 os.close(volume)
-                patcher.original('time').sleep(WAIT_SECONDS)
+                self._hub.wait()
             connection.sendall(json.dumps(document).encode() + b'\n')
         connection.close()
 
@@ -75,7 +71,8 @@ class TestHub(needs.CinderTest):
 
     def test_a_backup(self):
         path = str(self.directory / 'cinder.sock')
-        agent = Agent(path)
+        hub = hubs.Hub()
+        agent = Agent(path, hub)
         self.set('socket', path, 'diffcache')
         conductor = mock.Mock()
         conductor.begin_backup.side_effect = ['task', None]
@@ -85,20 +82,15 @@ class TestHub(needs.CinderTest):
         driver.get_metadata = lambda _volume_id: ''
         volume = self.directory / 'volume'
         volume.write_bytes(b'data')
-        meter = hub_gaps.Meter()
-        # After this the meter has begun to sleep.
-        meter.start()
-        eventlet.sleep(0.2)
-        meter.largest = 0.0
+        hub.start()
         with volume.open('rb') as stream:
             driver.backup(types.SimpleNamespace(
                 id='322bde76-949e-4c77-a812-310ab1466fc5', volume_id='v',
                 project_id='p', display_name=None), tpool.Proxy(stream))
-        eventlet.sleep(0.2)
-        meter.stop()
-        print(f'largest gap {meter.largest:.3f} s', file=sys.stderr)
+        hub.end()
         self.assertEqual(b'data', agent.read)
-        self.assertLess(meter.largest, MOST_SECONDS)
+        self.assertEqual(1, hub.waits)
+        self.assertFalse(hub.stopped, 'the hub stood still')
 
 
 if __name__ == '__main__':

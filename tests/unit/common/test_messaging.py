@@ -28,6 +28,7 @@ from diffcache_openstack.objects import versioned
 from testing import server
 from tests import base
 from tests import traces
+from tests import waiting
 
 TOPIC = 'topic'
 # The endpoint below is a neighbour that has no more than 1.1.
@@ -97,7 +98,7 @@ class MessagingTest(base.TestCase):
         self.addCleanup(server.stop)
         self.ctxt = contexts.RequestContext.for_service('test')
 
-    def client(self, topic=TOPIC, timeout=10):
+    def client(self, topic=TOPIC, timeout=waiting.SECONDS):
         return self.bus.client(
             oslo_messaging.Target(topic=topic), timeout, HISTORY)
 

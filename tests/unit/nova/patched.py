@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What may wait, each for some seconds, in a process that eventlet runs.
+"""What may wait, each for turns of the hub, in a process of eventlet.
 
 Run by :mod:`tests.unit.nova.test_hub` as a program: a process is patched for
 good, and before it imports anything else.
@@ -24,8 +24,6 @@ from concurrent import futures  # noqa: E402
 import hashlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
 import types  # noqa: E402
 import unittest  # noqa: E402
 
@@ -37,41 +35,27 @@ from diffcache_openstack.common import native_threads  # noqa: E402
 from diffcache_openstack.common import qemu_monitor  # noqa: E402
 from diffcache_openstack.glance import agents  # noqa: E402
 from diffcache_openstack.nova import fetching as fetcher  # noqa: E402
-from testing import hub_gaps  # noqa: E402
+from tests import hubs  # noqa: E402
 from tests.unit.nova import test_fetching as fetching  # noqa: E402
 from tests import waiting  # noqa: E402
 
-WAIT_SECONDS = 3.0
-MOST_SECONDS = 1.0
-
 socket = patcher.original('socket')
 threading = patcher.original('threading')
-
-
-def wait():
-    """Have the thread that calls it wait, whatever it runs."""
-    patcher.original('time').sleep(WAIT_SECONDS)
 
 
 class TestCalls(fetching.FetchingTest):
 
     def setUp(self):
         super().setUp()
-        self.waits, self.cached = 0, False
-        meter = hub_gaps.Meter()
-        # After this the meter has begun to sleep.
-        meter.start()
-        time.sleep(0.2)
-        meter.largest = 0.0
-        self.addCleanup(self.look_at, meter)
+        self.cached = False
+        self.hub = hubs.Hub()
+        self.hub.start()
+        self.addCleanup(self.look_at)
 
-    def look_at(self, meter):
-        time.sleep(0.2)
-        meter.stop()
-        print(f'{self.id()}: largest gap {meter.largest:.3f} s',
-              file=sys.stderr)
-        self.assertLess(0, self.waits)
-        self.assertLess(meter.largest, MOST_SECONDS)
+    def look_at(self):
+        self.hub.end()
+        self.assertLess(0, self.hub.turns)
+        self.assertFalse(self.hub.stopped, 'the hub stood still')
 
     def slow(self, place, name, is_slow=lambda *args: True):
         """Have a function of a module wait before it does its work."""
@@ -79,8 +63,7 @@ class TestCalls(fetching.FetchingTest):
 
         def function(*args, **more):
             if is_slow(*args):
-                self.waits += 1
-                wait()
+                self.hub.wait()
             return own(*args, **more)
 
         function.__name__ = name
@@ -93,6 +76,7 @@ class TestCalls(fetching.FetchingTest):
         monitor = qemu_monitor.Monitor(
             types.SimpleNamespace(libvirtError=OSError), qemu, None)
         self.assertEqual({}, monitor.command('blockdev-reopen'))
+        self.assertEqual(1, self.hub.waits)
 
     def test_inspection_of_an_image_that_is_arriving(self):
         arriving = self.have_served()
@@ -104,7 +88,7 @@ class TestCalls(fetching.FetchingTest):
         self.make_disk(name='second')
         self.cached = False
         fetcher.warm(self.base_path())
-        self.assertEqual(3, self.waits)
+        self.assertEqual(3, self.hub.waits)
 
     def test_the_hash_of_an_image(self):
         self.meta['disk_format'] = 'raw'
@@ -115,22 +99,25 @@ class TestCalls(fetching.FetchingTest):
         self.slow(hashlib, 'file_digest')
         self.make_disk()
         self.assertEqual([], self.downloads)
+        self.assertLess(0, self.hub.waits)
 
     def test_looks_at_links_while_the_daemon_hangs(self):
         paths = (self.have_served(), self.base_path())
         self.slow(os, 'stat', lambda path, *args: path in paths
                   and os.path.lexists(path) and self.is_cold())
         self.make_disk()
+        self.assertLess(0, self.hub.waits)
 
     def test_a_call_that_takes_too_long(self):
-        self.waits = 1
-        self.assertRaises(exceptions.ServiceUnavailable,
-                          native_threads.call, 0.5, wait)
+        may_end = threading.Event()
         # Its thread is taken until it returns.
-        time.sleep(WAIT_SECONDS)
+        self.addCleanup(may_end.set)
+        before = self.hub.turns
+        self.assertRaises(exceptions.ServiceUnavailable,
+                          native_threads.call, 0.5, may_end.wait)
+        self.assertLess(before, self.hub.turns)
 
     def test_no_more_than_some_threads_at_once(self):
-        self.waits = 1
         pool = futures.ThreadPoolExecutor()
         self.addCleanup(pool.shutdown)
         begun, may_end = [], threading.Event()
@@ -140,7 +127,8 @@ class TestCalls(fetching.FetchingTest):
             begun.append(None)
             may_end.wait()
 
-        calls = [pool.submit(native_threads.call, 60.0, wait_for_end)
+        calls = [pool.submit(native_threads.call, waiting.SECONDS,
+                             wait_for_end)
                  for _ in range(native_threads.AT_ONCE)]
         waiting.until(lambda: len(begun) == native_threads.AT_ONCE,
                       'all threads to be taken')
@@ -149,7 +137,8 @@ class TestCalls(fetching.FetchingTest):
         may_end.set()
         for call in calls:
             call.result()
-        self.assertEqual(os.getpid(), native_threads.call(5.0, os.getpid))
+        self.assertEqual(os.getpid(), native_threads.call(
+            waiting.SECONDS, os.getpid))
 
     def test_an_agent_that_is_slow_to_answer_glance(self):
         path = str(self.directory / 'agent.sock')
@@ -161,16 +150,17 @@ class TestCalls(fetching.FetchingTest):
         def answer():
             connection, _ = server.accept()
             connection.recv(65536)
-            self.waits += 1
-            wait()
+            self.hub.wait()
             connection.sendall(b'HTTP/1.1 404 Not Found\r\n'
                                b'Content-Length: 0\r\n\r\n')
             connection.close()
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        agent = agents.HostAgent(local_client.LocalClient(path, 10.0), 60.0)
+        agent = agents.HostAgent(
+            local_client.LocalClient(path, waiting.SECONDS), waiting.SECONDS)
         agent.image(fetching.IMAGE)
+        self.assertEqual(1, self.hub.waits)
 
     def is_cold(self, *args):
         """Return whether the kernel does not know the answer yet."""

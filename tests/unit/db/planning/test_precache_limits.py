@@ -78,6 +78,20 @@ class TestLimits(database.DatabaseTest):
             {(objects.IMAGES, database.content(1)): (job_id, 10, []),
              (objects.PATCHES, PATCH.id): (job_id, 10, [])}, found)
 
+    def test_what_is_built_of_what_the_image_is_built_of(self):
+        """Regression: the first base of a chain came without any limit."""
+        second = database.patch(2, 3)
+        self.write(catalogue.put_patch, second, database.at(0))
+        job_id = self.job(3, rate=10)
+        found = self.limits(
+            self.whole(1), *(item(objects.PATCHES, patch.id, 'h2')
+                             for patch in (PATCH, second)))
+        self.assertEqual(
+            dict.fromkeys([(objects.IMAGES, database.content(1)),
+                           (objects.PATCHES, PATCH.id),
+                           (objects.PATCHES, second.id)], (job_id, 10, [])),
+            found)
+
     def test_the_most_generous_job_counts(self):
         self.job(1, rate=10, window='22:00-06:00')
         fast = self.job(1, rate=30, window='12:00-13:00')
