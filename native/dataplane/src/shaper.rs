@@ -26,6 +26,20 @@ struct Line {
     closed: bool,
 }
 
+impl Line {
+    /// Reserves a place for `bytes`; returns when the line has carried them, none if it has no limit.
+    fn book(&mut self, bytes: u64, place: Place, now: Instant) -> Option<Instant> {
+        let rate = self.rate?;
+        let earliest = match place {
+            Place::First => now,
+            Place::Next => now.checked_sub(CATCH_UP).unwrap_or(now),
+        };
+        let due = self.free_at.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate);
+        self.free_at = due;
+        Some(due)
+    }
+}
+
 /// Position of a slice in the data of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -89,16 +103,9 @@ impl Shaper {
     /// Waits until the line has carried `bytes`; false if it was closed.
     pub fn take(&self, bytes: u64, place: Place) -> bool {
         let mut line = self.line.lock().unpoisoned();
-        let Some(rate) = line.rate else {
+        let Some(due) = line.book(bytes, place, Instant::now()) else {
             return !line.closed;
         };
-        let now = Instant::now();
-        let earliest = match place {
-            Place::First => now,
-            Place::Next => now.checked_sub(CATCH_UP).unwrap_or(now),
-        };
-        let due = line.free_at.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate);
-        line.free_at = due;
         let generation = line.generation;
         loop {
             if line.closed {
@@ -118,6 +125,18 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A line of a megabyte a second.
+    fn line(free_at: Instant) -> Line {
+        Line {
+            rate: Some(1e6),
+            free_at,
+            generation: 0,
+            closed: false,
+        }
+    }
+
     #[test]
     fn the_line_carries_its_rate_and_no_more() {
         let shaper = Shaper::new(Some(1_000_000.0));
@@ -132,16 +151,27 @@ mod tests {
 
     #[test]
     fn who_was_delayed_catches_up_but_idle_time_is_gone() {
-        let shaper = Shaper::new(Some(1_000_000.0));
-        let booked_after = |place| {
-            let idle = Duration::from_millis(10);
-            shaper.line.lock().unpoisoned().free_at = Instant::now() - idle;
-            let now = Instant::now();
-            assert!(shaper.take(20_000, place));
-            shaper.line.lock().unpoisoned().free_at.duration_since(now)
+        let now = Instant::now() + LONG;
+        let after = |idle, place| {
+            let mut line = line(now - idle);
+            line.book(20_000, place, now).unwrap()
         };
-        assert!(booked_after(Place::First) >= Duration::from_millis(20));
-        assert!(booked_after(Place::Next) <= Duration::from_millis(10));
+        let (short, slice) = (Duration::from_millis(10), Duration::from_millis(20));
+        assert_eq!(after(short, Place::First), now + slice);
+        assert_eq!(after(short, Place::Next), now + slice - short);
+        assert_eq!(after(LONG, Place::Next), now + slice - CATCH_UP);
+    }
+
+    #[test]
+    fn who_asks_first_is_first_and_all_have_the_same() {
+        let now = Instant::now();
+        let mut line = line(now);
+        for round in 0..10 {
+            for sender in 1..=4 {
+                let due = line.book(1000, Place::Next, now).unwrap();
+                assert_eq!(due, now + Duration::from_millis(4 * round + sender));
+            }
+        }
     }
 
     #[test]

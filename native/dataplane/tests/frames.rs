@@ -7,10 +7,11 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use common::peers::{range_of, send_head, send_range_head, Peer};
-use common::{compressible, job, remote, site_key, until, Image, Site};
+use common::{
+    compressible, job, remote, site_key, until, until_asked, Image, Site, HELD, PATIENCE,
+};
 use diffcache_core::compressed::Encoder;
 use diffcache_core::source::ReadAt;
 use diffcache_dataplane::error::TransferError;
@@ -116,7 +117,7 @@ fn borrowed_and_arriving_images_cross_in_frames() {
 
     // Behind a host that reads from a slow one; it has nothing of it at first.
     std::fs::remove_file(&scene.dest).unwrap();
-    scene.holder.set_rate(Some(16e6)).unwrap();
+    scene.holder.set_rate(HELD).unwrap();
     let middle = scene.site.plane("middle");
     let path = scene.site.path("middle/output");
     std::thread::scope(|scope| {
@@ -125,7 +126,10 @@ fn borrowed_and_arriving_images_cross_in_frames() {
             middle.fetch(&from, Some(manifest), None, &job(&path))
         });
         until("the image is arriving", || middle.stats().in_flight == 1);
-        let received = scene.fetch(&remote(&middle, scene.held.key)).unwrap();
+        let behind = scope.spawn(|| scene.fetch(&remote(&middle, scene.held.key)));
+        until_asked(&middle);
+        scene.holder.set_rate(None).unwrap();
+        let received = behind.join().unwrap().unwrap();
         assert!(scene.is_fetched() && received < scene.data() * 6 / 10);
         arriving.join().unwrap().unwrap();
     });
@@ -150,7 +154,7 @@ fn a_borrowed_file_that_changed_ends_the_response() {
 fn any_range_of_a_source_is_read_in_frames() {
     let scene = Scene::new();
     let keys = Some(Keys::single(site_key()));
-    let client = Client::new(keys, Duration::from_secs(20), Arc::default());
+    let client = Client::new(keys, PATIENCE, Arc::default());
     let stop = Stop::new(Cancel::default(), Arc::new(Gate::default()));
     let from = remote(&scene.holder, scene.held.key);
     let source = HttpSource::open(Arc::new(client), from, stop).unwrap();

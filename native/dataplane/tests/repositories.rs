@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
+use common::peers::Relay;
 use common::{image, until, Image, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_dataplane::error::TransferError;
@@ -29,8 +30,12 @@ struct Two {
 
 impl Two {
     fn new() -> Two {
+        Two::of(24)
+    }
+
+    fn of(leaves: usize) -> Two {
         let site = Site::new();
-        let bytes = image(24, |leaf| leaf % 5 == 0);
+        let bytes = image(leaves, |leaf| leaf % 5 == 0);
         site.hold("first", &bytes);
         let image = site.hold("second", &bytes);
         let (first, second) = (site.plane("first"), site.plane("second"));
@@ -124,9 +129,9 @@ fn a_dead_repository_is_tried_once_by_ten_deliveries() {
         })
         .sum();
     assert_eq!(failures, 1);
+    let connections = accepted.load(Ordering::SeqCst);
     // One for a transfer; the rest are probes, the first after a second.
     let probes = begun.elapsed().as_secs() as usize;
-    let connections = accepted.load(Ordering::SeqCst);
     assert!((1..=1 + probes).contains(&connections), "{connections}");
     let reports = two.host.repositories.reports(Instant::now());
     assert_eq!(reports[0].failures, 1);
@@ -141,9 +146,9 @@ fn a_dead_repository_is_tried_once_by_ten_deliveries() {
 
 #[test]
 fn a_transfer_continues_from_the_other_repository() {
-    let two = Two::new();
-    // Slow enough to be interrupted, and no more ahead of the reader than that.
-    two.first.set_rate(Some(4e6)).unwrap();
+    // More than a connection holds: the first one is not ahead of the reader by half of it.
+    let two = Two::of(640);
+    two.first.set_rate(Some(20e6)).unwrap();
     let order = two.order(two.first.url());
     let half = two.size() / 2;
     let watch = |progress: Progress| {
@@ -208,16 +213,17 @@ fn a_repository_that_sends_garbage_twice_is_left_for_another() {
 #[test]
 fn a_repository_that_lives_again_is_used_again() {
     let two = Two::new();
-    let (url, listen) = (two.first.url().to_owned(), two.first.address().to_string());
-    let order = two.order(&url);
-    two.first.close();
+    let relay = Relay::new();
+    two.announce(&relay.url());
+    let order = two.order(&relay.url());
     assert_eq!(two.deliver(&order).source, Some(1));
     assert_eq!(two.host.repositories.passed_over(), ["first"]);
     let again = DataPlane::open(Config {
-        listen,
+        advertise_url: Some(relay.url()),
         ..two.site.config("first")
     })
     .unwrap();
+    relay.lead_to(again.address());
     until("it is found to answer", || {
         two.host.repositories.passed_over().is_empty()
     });

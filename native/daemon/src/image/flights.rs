@@ -39,7 +39,7 @@ pub enum Purpose {
 /// One fetch of a chunk.
 pub struct Flight {
     purpose: Purpose,
-    /// Whether leaves of the chunk have arrived.
+    /// Whether bytes of the chunk have arrived.
     has_arrived: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
     changed: Condvar,
@@ -74,7 +74,6 @@ impl Flight {
     }
 
     fn note_arrival(&self) {
-        self.has_arrived.store(true, Ordering::Relaxed);
         // A thread that looked and found nothing is waiting once the lock is free.
         drop(self.outcome.lock().unpoisoned());
         self.changed.notify_all();
@@ -219,6 +218,13 @@ impl Landing {
             own.push(chunk);
         }
         Turned { own, joined }
+    }
+
+    /// Note that leaves of some of the chunks are about to become local.
+    pub fn note_begun(&self, chunks: Range<u64>) {
+        for (_, own) in self.chunks.range(chunks) {
+            own.flight.has_arrived.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Note that leaves of some of the chunks have become local.

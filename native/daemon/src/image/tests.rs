@@ -114,6 +114,15 @@ fn read(file: &LazyFile, offset: u64, len: usize) -> Result<Vec<u8>, ChunkError>
     Ok(buffer)
 }
 
+/// Wait for what another thread brings about, however slow the machine is.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(240);
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_read_fetches_its_chunks_and_nothing_else() {
     let fixture = Fixture::new();
@@ -228,10 +237,9 @@ fn the_profile_is_prefetched_after_the_first_read_and_counted_when_it_is_read() 
     let file: &'static LazyFile = Box::leak(Box::new(file));
     std::thread::spawn(|| file.prefetch());
     read(file, 0, 1).unwrap();
-    let start = std::time::Instant::now();
-    while shared.count_prefetched() != (2, 0) && start.elapsed() < Duration::from_secs(60) {
-        std::thread::yield_now();
-    }
+    until("the profile is here", || {
+        file.leaves().check(2) && file.leaves().check(3)
+    });
     let order = fixture.requests.lock().unwrap().clone();
     assert_eq!(order, [0, 2 * CHUNK, 3 * CHUNK]);
     assert_eq!(shared.count_prefetched(), (2, 0));
@@ -286,6 +294,7 @@ fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
         let wanted = Wanted {
             leaves: &leaves,
             run: &(chunk..chunk + 1),
+            before_arrival: &|_| {},
             on_arrival: &|| {},
         };
         sources.fetch_directly(wanted, end)

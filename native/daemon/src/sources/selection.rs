@@ -34,6 +34,8 @@ pub struct Wanted<'a> {
     pub leaves: &'a Leaves,
     /// Their numbers.
     pub run: &'a Range<u64>,
+    /// Called with the number of bytes that have arrived, before leaves of them can be read.
+    pub before_arrival: &'a dyn Fn(usize),
     /// Called when more leaves were kept.
     pub on_arrival: &'a dyn Fn(),
 }
@@ -249,6 +251,7 @@ impl Sources {
         let Wanted { leaves, run, .. } = wanted;
         let mut kept = 0;
         let mut arrived = |bytes: &[u8]| {
+            (wanted.before_arrival)(bytes.len());
             let now = leaves.keep_arrived(run.start, bytes, kept);
             if now > kept {
                 kept = now;

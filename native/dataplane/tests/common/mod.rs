@@ -6,11 +6,12 @@ pub mod peers;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
+use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::fetching::part::Durability;
 use diffcache_dataplane::fetching::peer::{Peer, Remote};
@@ -19,6 +20,12 @@ use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
 use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
+
+/// A rate at which nothing arrives: what is under way stays so until a test lets it continue.
+pub const HELD: Option<f64> = Some(1.0);
+
+/// How long tests wait for what has to come, however slow the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A generator whose bytes are the same in every run.
 pub struct Bytes(pub u64);
@@ -72,7 +79,7 @@ impl Site {
             latency: Duration::ZERO,
             claim_ttl: Duration::from_secs(30),
             lend_time: Duration::ZERO,
-            timeout: Duration::from_secs(20),
+            timeout: PATIENCE,
             floors: Floors::default(),
             compress_below: 0.0,
             distrust_time: Duration::from_secs(300),
@@ -196,13 +203,19 @@ pub fn assert_sent(plane: &DataPlane, kind: Kind, bytes: u64) {
 
 /// Waits for something that another thread brings about.
 pub fn until(what: &str, probe: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if probe() {
-            return;
-        }
+    let end = Instant::now() + PATIENCE;
+    while !probe() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("waited in vain until {what}");
+}
+
+/// Waits until a peer that knows nothing of a plane has asked it for an object.
+pub fn until_asked(plane: &DataPlane) {
+    until("there is a reader behind", || {
+        // The first request learns the plane's boot.
+        plane.stats().events(Event::Request) > 1
+    });
 }
 
 /// Leaves of text that compress, some noise, and zeroes.

@@ -1,7 +1,7 @@
 //! Peers that answer as a test wants.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 /// The start that these peers name.
@@ -45,6 +45,63 @@ impl Peer {
             .filter(|one| one.contains("/objects/"))
             .count()
     }
+}
+
+/// A constant address of a server that may end, and begin anew at another one: a port that was let go may be another program's soon.
+pub struct Relay {
+    pub address: SocketAddr,
+    target: Arc<Mutex<Option<SocketAddr>>>,
+    /// The bytes of its clients.
+    pub seen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Relay {
+    pub fn new() -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Relay {
+            address: listener.local_addr().unwrap(),
+            target: Arc::default(),
+            seen: Arc::default(),
+        };
+        let (target, seen) = (relay.target.clone(), relay.seen.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let target = *target.lock().unwrap();
+                // Clients are left where there is no server.
+                if let Some(server) = target.and_then(|at| TcpStream::connect(at).ok()) {
+                    pass_on(client.unwrap(), server, seen.clone());
+                }
+            }
+        });
+        relay
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Have the connections to come go to another server.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.target.lock().unwrap() = Some(target);
+    }
+}
+
+fn pass_on(mut client: TcpStream, mut server: TcpStream, seen: Arc<Mutex<Vec<u8>>>) {
+    let (mut from, mut into) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut into);
+        let _ = into.shutdown(Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(count @ 1..) = client.read(&mut chunk) {
+            seen.lock().unwrap().extend_from_slice(&chunk[..count]);
+            if server.write_all(&chunk[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Both);
+    });
 }
 
 fn converse(mut stream: TcpStream, respond: &Respond, seen: &Mutex<Vec<String>>) {

@@ -83,16 +83,21 @@ fn one_that_ends_leaves_the_claim_to_one_that_begins() {
 fn a_fill_that_looks_at_that_moment_hides_nothing() {
     let all = Hosts::new();
     let arrival = arrival_key(all.image.key);
-    let coordinator = Peer::parse(all.host(all.ranked(arrival)[0]).url()).unwrap();
+    let host = all.host(all.ranked(arrival)[0]);
+    let coordinator = Peer::parse(host.url()).unwrap();
     // What a fill of h2 does when it looks: it has the claim for a moment.
     let looking = &all.host("h2").claimant;
     looking.claim_at(&coordinator, arrival, None).unwrap();
+    let asked = || host.stats().events(Event::Request);
+    let before = asked();
     std::thread::scope(|scope| {
         let expecting = scope.spawn(|| {
             let claimant = &all.host("h1").claimant;
             claimant.expect(all.image.key, &mut |_| ()).unwrap()
         });
-        std::thread::sleep(Duration::from_millis(150));
+        until("it has asked in vain", || {
+            expecting.is_finished() || asked() > before
+        });
         looking.release_at(&coordinator, arrival).unwrap();
         let _expected = expecting.join().unwrap();
         let outcome = all.deliver("h3", &all.fill_order("h3"));

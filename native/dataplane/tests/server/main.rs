@@ -6,11 +6,10 @@ mod access;
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::{assert_sent, image, job, remote, until, Bytes, Site};
+use common::{assert_sent, image, job, remote, until, Bytes, Site, HELD, PATIENCE};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::peer::Peer;
@@ -32,27 +31,23 @@ fn open_plane(site: &Site, limits: Limits) -> DataPlane {
 
 fn connect(plane: &DataPlane) -> TcpStream {
     let stream = TcpStream::connect(plane.url().strip_prefix("http://").unwrap()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
-/// Sends bytes and reads until the server closes.
-fn converse(plane: &DataPlane, request: &[u8]) -> String {
+/// Sends bytes and reads until the server closes; it may do so before it has all of them.
+fn converse(plane: &DataPlane, request: &[u8]) -> std::io::Result<String> {
     let mut stream = connect(plane);
-    stream.write_all(request).unwrap();
+    stream.write_all(request)?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 fn ask(plane: &DataPlane, method: &str, path: &str, fields: &str, body: &str) -> String {
     let length = body.len();
-    converse(
-        plane,
-        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}").as_bytes(),
-    )
+    let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}");
+    converse(plane, request.as_bytes()).unwrap()
 }
 
 fn body(answer: &str) -> &str {
@@ -238,10 +233,11 @@ fn busy_connections_are_not_closed_for_new_ones() {
     let plane = open_plane(&site, limits);
     let bytes = Bytes(1).take(400_000);
     let key = site.hold_patch("a", &bytes);
-    plane.set_rate(Some(1e6)).unwrap();
+    plane.set_rate(HELD).unwrap();
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| ask(&plane, "GET", &key.object_path(), "", ""));
         until("it is served", || plane.readers(key) == 1);
+        plane.set_rate(Some(1e6)).unwrap();
         assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
         assert!(busy.join().unwrap().len() > 400_000);
     });
@@ -278,46 +274,19 @@ fn a_shaped_link_is_shared_by_all_connections() {
     let site = Site::new();
     let plane = open_plane(&site, Limits::default());
     let key = site.hold_patch("a", &Bytes(1).take(SIZE));
-    plane.set_rate(Some(4e6)).unwrap();
-    let begun = Instant::now();
-    let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
-    let read = |count: &AtomicUsize| {
-        let mut stream = connect(&plane);
-        let request = format!(
-            "GET {} HTTP/1.1\r\nConnection: close\r\n\r\n",
-            key.object_path()
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut buffer = [0; 16384];
-        loop {
-            let more = stream.read(&mut buffer).unwrap();
-            count.fetch_add(more, Ordering::SeqCst);
-            if more == 0 {
-                return counts
-                    .iter()
-                    .map(|count| count.load(Ordering::SeqCst))
-                    .min()
-                    .unwrap();
-            }
-        }
-    };
+    plane.set_rate(HELD).unwrap();
     std::thread::scope(|scope| {
-        let readers: Vec<_> = counts
-            .iter()
-            .map(|count| scope.spawn(|| read(count)))
-            .collect();
-        let least: Vec<usize> = readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .collect();
-        // When the first had all, nobody was far behind.
-        assert!(least.iter().all(|least| *least > SIZE / 2), "{least:?}");
+        let read = || ask(&plane, "GET", &key.object_path(), "", "");
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        until("all are served", || plane.readers(key) == 4);
+        let begun = Instant::now();
+        plane.set_rate(Some(4e6)).unwrap();
+        for reader in readers {
+            assert!(reader.join().unwrap().len() > SIZE);
+        }
+        // Together they have no more than one alone.
+        assert!(begun.elapsed() >= Duration::from_millis(970));
     });
-    assert!(
-        begun.elapsed() >= Duration::from_millis(970),
-        "{:?}",
-        begun.elapsed()
-    );
 }
 
 #[test]
@@ -341,13 +310,18 @@ fn no_garbage_disturbs_the_server() {
             bytes[at] = random.next() as u8;
         }
         let mut stream = connect(&plane);
-        stream.write_all(&bytes).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // It may be given up at any moment.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "));
     }
-    assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
+    let sound = b"GET /v1/health HTTP/1.1\r\nConnection: close\r\n\r\n";
+    // With so little time it may be given up on a busy machine.
+    until("a sound request is answered", || {
+        converse(&plane, sound).is_ok_and(|answer| answer.contains("\"status\":\"ok\""))
+    });
     until("every connection ended", || plane.stats().connections == 0);
 }
 

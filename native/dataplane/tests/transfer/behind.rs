@@ -8,7 +8,7 @@ fn peers_read_behind_an_arriving_image() {
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let bytes = image(100, |leaf| leaf % 10 == 0);
     let held = site.hold("a", &bytes);
-    a.set_rate(Some(8e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     let (one, two) = (site.path("b/one"), site.path("c/two"));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
@@ -20,13 +20,17 @@ fn peers_read_behind_an_arriving_image() {
             )
         });
         until("the object is in flight", || b.stats().in_flight == 1);
-        c.fetch(
-            &remote(&b, held.key),
-            Some(&held.manifest_path),
-            None,
-            &job(&two),
-        )
-        .unwrap();
+        let second = scope.spawn(|| {
+            c.fetch(
+                &remote(&b, held.key),
+                Some(&held.manifest_path),
+                None,
+                &job(&two),
+            )
+        });
+        until_asked(&b);
+        a.set_rate(None).unwrap();
+        second.join().unwrap().unwrap();
         first.join().unwrap().unwrap();
     });
     assert_eq!(std::fs::read(&one).unwrap(), bytes);
@@ -57,7 +61,7 @@ fn any_range_of_an_arriving_image_is_right() {
     let bytes = image(60, |leaf| leaf % 4 == 1);
     let held = site.hold("nowhere", &bytes);
     site.hold("a", &bytes);
-    a.set_rate(Some(8e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     let c = site.plane("c");
     let dest = site.path("c/output");
     std::thread::scope(|scope| {
@@ -73,11 +77,7 @@ fn any_range_of_an_arriving_image_is_right() {
         until("the object is in flight", || c.stats().in_flight == 1);
         for thread in 0..4 {
             scope.spawn(move || {
-                let client = Client::new(
-                    Some(Keys::single(site_key())),
-                    Duration::from_secs(20),
-                    Arc::default(),
-                );
+                let client = Client::new(Some(Keys::single(site_key())), PATIENCE, Arc::default());
                 let stop = Stop::new(Cancel::default(), Arc::default());
                 let source = HttpSource::open(Arc::new(client), remote(c, held.key), stop).unwrap();
                 assert_eq!(source.len(), bytes.len() as u64);
@@ -91,6 +91,8 @@ fn any_range_of_an_arriving_image_is_right() {
                 }
             });
         }
+        until_asked(c);
+        a.set_rate(Some(8e6)).unwrap();
     });
 }
 
@@ -99,13 +101,16 @@ fn peers_read_behind_an_arriving_patch() {
     let site = Site::new();
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let patch = site.hold_patch("a", &Bytes(9).take(4_000_000));
-    a.set_rate(Some(8e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     std::thread::scope(|scope| {
         let first =
             scope.spawn(|| b.fetch(&remote(&a, patch), None, None, &job(&site.held("b", patch))));
         until("the object is in flight", || b.stats().in_flight == 1);
-        c.fetch(&remote(&b, patch), None, None, &job(&site.held("c", patch)))
-            .unwrap();
+        let second =
+            scope.spawn(|| c.fetch(&remote(&b, patch), None, None, &job(&site.held("c", patch))));
+        until_asked(&b);
+        a.set_rate(None).unwrap();
+        second.join().unwrap().unwrap();
         first.join().unwrap().unwrap();
     });
     assert_sent(&a, Kind::Patches, 4_000_000);
@@ -116,7 +121,7 @@ fn readers_of_a_transfer_that_fails_are_sent_away() {
     let site = Site::new();
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let held = site.hold("a", &image(100, |_| false));
-    a.set_rate(Some(1e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     let cancel = Cancel::default();
     let (one, two) = (site.path("b/one"), site.path("c/two"));
     std::thread::scope(|scope| {
@@ -143,7 +148,7 @@ fn readers_of_a_transfer_that_fails_are_sent_away() {
                 &job(two),
             )
         });
-        until("there is a reader behind", || b.readers(held.key) == 1);
+        until_asked(b);
         cancel.cancel();
         assert!(matches!(
             first.join().unwrap(),
@@ -183,8 +188,7 @@ fn a_holder_that_stalls_is_left() {
     .unwrap();
     let c = site.plane("c");
     let held = site.hold("a", &image(10, |_| false));
-    // One slice a minute, as good as nothing.
-    a.set_rate(Some(4.0)).unwrap();
+    a.set_rate(HELD).unwrap();
     let cancel = Cancel::default();
     let dest = site.path("b/one");
     std::thread::scope(|scope| {

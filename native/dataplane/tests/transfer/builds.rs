@@ -164,7 +164,7 @@ fn peers_read_behind_a_build() {
     let site = Site::new();
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let family = family(&site);
-    a.set_rate(Some(8e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     let (one, two) = (site.path("b/one"), site.path("c/two"));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
@@ -181,13 +181,17 @@ fn peers_read_behind_a_build() {
         });
         until("the object is in flight", || b.stats().in_flight == 1);
         let target = &family.target;
-        c.fetch(
-            &remote(&b, target.key),
-            Some(&target.manifest_path),
-            None,
-            &job(&two),
-        )
-        .unwrap();
+        let second = scope.spawn(|| {
+            c.fetch(
+                &remote(&b, target.key),
+                Some(&target.manifest_path),
+                None,
+                &job(&two),
+            )
+        });
+        until_asked(&b);
+        a.set_rate(None).unwrap();
+        second.join().unwrap().unwrap();
         first.join().unwrap().unwrap();
     });
     assert_eq!(std::fs::read(&two).unwrap(), family.bytes);

@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{assert_sent, image, job, remote, site_key, until, Bytes, Site};
+use common::{
+    assert_sent, image, job, remote, site_key, until, until_asked, Bytes, Site, HELD, PATIENCE,
+};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::ReadAt;
@@ -226,13 +228,14 @@ fn an_object_is_fetched_once_at_a_time() {
     let site = Site::new();
     let (a, b) = (site.plane("a"), site.plane("b"));
     let patch = site.hold_patch("a", &Bytes(9).take(1_000_000));
-    a.set_rate(Some(2e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     std::thread::scope(|scope| {
         let first =
             scope.spawn(|| b.fetch(&remote(&a, patch), None, None, &job(&site.path("b/one"))));
         until("the object is in flight", || b.stats().in_flight == 1);
         let second = b.fetch(&remote(&a, patch), None, None, &job(&site.path("b/two")));
         assert!(matches!(second, Err(TransferError::AlreadyInFlight { .. })));
+        a.set_rate(None).unwrap();
         first.join().unwrap().unwrap();
     });
     assert!(!site.path("b/two").exists());
@@ -244,12 +247,13 @@ fn an_evicted_object_is_served_to_its_end() {
     let (a, b) = (site.plane("a"), site.plane("b"));
     let bytes = Bytes(9).take(2_000_000);
     let patch = site.hold_patch("a", &bytes);
-    a.set_rate(Some(4e6)).unwrap();
+    a.set_rate(HELD).unwrap();
     let dest = site.path("b/one");
     std::thread::scope(|scope| {
         let fetched = scope.spawn(|| b.fetch(&remote(&a, patch), None, None, &job(&dest)));
         until("there is a reader", || a.readers(patch) == 1);
         std::fs::remove_file(site.held("a", patch)).unwrap();
+        a.set_rate(None).unwrap();
         fetched.join().unwrap().unwrap();
     });
     assert_eq!(std::fs::read(&dest).unwrap(), bytes);

@@ -56,7 +56,12 @@ impl LazyFile {
                 flight.wait(end.saturating_duration_since(Instant::now())),
             );
         }
-        own.land()
+        let outcomes = own.land();
+        if purpose == Purpose::Prefetch {
+            let failed = outcomes.iter().filter(|(_, outcome)| outcome.is_err());
+            failed.for_each(|(chunk, _)| self.shared.note_lost(*chunk));
+        }
+        outcomes
     }
 
     /// Leave out chunks whose fetch by others ended between the caller's look and the beginning of its own.
@@ -83,7 +88,7 @@ impl LazyFile {
         for run in runs {
             let begun = now_ns();
             let from_homes = |wanted: Wanted<'_>| self.sources.fetch_from_homes(wanted, end);
-            match self.ask(own, &run, from_homes) {
+            match self.ask(own, &run, purpose, from_homes) {
                 Some(fetched) => self.receive(own, &run, fetched, purpose, begun),
                 None => absent.extend(run),
             }
@@ -94,7 +99,7 @@ impl LazyFile {
         for run in split_runs(absent) {
             let begun = now_ns();
             let directly = |wanted: Wanted<'_>| self.sources.fetch_directly(wanted, end);
-            match self.ask(own, &run, directly) {
+            match self.ask(own, &run, purpose, directly) {
                 Ok(fetched) => self.receive(own, &run, fetched, purpose, begun),
                 Err(error) => run.for_each(|chunk| own.set(chunk, Err(error.clone()))),
             }
@@ -102,10 +107,21 @@ impl LazyFile {
     }
 
     /// Have a run fetched; leaves are kept as they arrive.
-    fn ask<T>(&self, own: &Landing, run: &Range<u64>, fetch: impl FnOnce(Wanted<'_>) -> T) -> T {
+    fn ask<T>(
+        &self,
+        own: &Landing,
+        run: &Range<u64>,
+        purpose: Purpose,
+        fetch: impl FnOnce(Wanted<'_>) -> T,
+    ) -> T {
         fetch(Wanted {
             leaves: &self.leaves,
             run,
+            before_arrival: &|bytes| {
+                let begun = run.start..run.start + (bytes as u64).div_ceil(CHUNK);
+                own.note_begun(begun.clone());
+                self.note_fetched(begun, purpose);
+            },
             on_arrival: &|| own.note_arrival(run.clone()),
         })
     }
@@ -132,11 +148,7 @@ impl LazyFile {
     ) {
         self.shared
             .add(Counter::BytesFetched, fetched.bytes.len() as u64);
-        if purpose == Purpose::Prefetch {
-            // Before a read can find the chunks.
-            run.clone()
-                .for_each(|chunk| self.shared.note_prefetched(chunk));
-        }
+        self.note_fetched(run.clone(), purpose);
         let with_it = self.keep_others(&fetched);
         if purpose == Purpose::Hydration {
             let bytes = fetched.bytes.len() as u64 + with_it;
@@ -146,6 +158,13 @@ impl LazyFile {
         let chunks = run.clone().zip(fetched.bytes.chunks(CHUNK as usize));
         chunks.for_each(|(chunk, bytes)| own.set(chunk, self.keep(chunk, bytes)));
         self.note_complete();
+    }
+
+    /// Note why chunks are there. Before a read can find a part of them: it would not count as a use.
+    fn note_fetched(&self, chunks: Range<u64>, purpose: Purpose) {
+        if purpose == Purpose::Prefetch {
+            chunks.for_each(|chunk| self.shared.note_prefetched(chunk));
+        }
     }
 
     pub(super) fn keep(&self, chunk: u64, bytes: &[u8]) -> Outcome {

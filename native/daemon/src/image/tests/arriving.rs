@@ -66,10 +66,14 @@ struct Halted {
 
 impl Halted {
     fn new(change: impl Fn(&mut Vec<u8>)) -> Halted {
-        Halted::with_homes(change, Homes::default())
+        Halted::with(change, Homes::default(), None)
     }
 
-    fn with_homes(change: impl Fn(&mut Vec<u8>), homes: Homes) -> Halted {
+    fn with(
+        change: impl Fn(&mut Vec<u8>),
+        homes: Homes,
+        prefetcher: Option<Arc<Prefetcher>>,
+    ) -> Halted {
         let fixture = Fixture::new();
         let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
         let leaves = Leaves::open(fixture.folder.path(), fixture.manifest.clone()).unwrap();
@@ -81,7 +85,7 @@ impl Halted {
             until: Mutex::new(until),
         };
         let sources = Sources::new(vec![Box::new(source)], shared.clone()).with_homes(homes);
-        let file = LazyFile::new(leaves, sources, shared.clone(), Duration::ZERO, None);
+        let file = LazyFile::new(leaves, sources, shared.clone(), Duration::ZERO, prefetcher);
         let halted = Halted {
             fixture,
             file: Arc::new(file),
@@ -96,13 +100,33 @@ impl Halted {
         halted
     }
 
+    /// Chunk 0 is there, and chunk 1 is being prefetched.
+    fn prefetching() -> Halted {
+        let policy = Policy {
+            in_flight: 1,
+            read_ahead: 0,
+            rest: 0,
+            ..Policy::default()
+        };
+        let profile = Profile::from_rows([(1, 9, 0.0)]).unwrap();
+        let prefetcher = Arc::new(Prefetcher::new(4, profile, policy));
+        let halted = Halted::with(|_| (), Homes::default(), Some(prefetcher));
+        let file = halted.file.clone();
+        std::thread::spawn(move || file.prefetch());
+        halted.go_on.send(CHUNK as usize).unwrap();
+        halted.assert_read(0, CHUNK as usize);
+        halted.wait_for_requests(2);
+        halted
+    }
+
     /// Wait until a thread would take a fetch over.
     fn wait_for_fetchers(&self) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while !self.file.has_fetcher() {
-            assert!(Instant::now() < end, "no thread waits for a fetch");
-            std::thread::yield_now();
-        }
+        until("a thread waits for a fetch", || self.file.has_fetcher());
+    }
+
+    /// Wait until so many requests were made.
+    fn wait_for_requests(&self, count: u64) {
+        until("the requests are made", || self.requests() == count);
     }
 
     fn requests(&self) -> u64 {
@@ -148,7 +172,7 @@ fn a_chunk_whose_home_does_not_serve_it_is_fetched_once() {
         referred: Box::new(Absent),
     };
     let home = Home::new("home", ways);
-    let halted = Halted::with_homes(|_| (), Homes::new(vec![Some(home), None]));
+    let halted = Halted::with(|_| (), Homes::new(vec![Some(home), None]), None);
     halted.go_on.send(LEAF + 10).unwrap();
     halted.assert_read(5, 100);
     assert!(halted.file.sources().homes().is_here(0, Instant::now()));
@@ -159,6 +183,28 @@ fn a_chunk_whose_home_does_not_serve_it_is_fetched_once() {
         assert_eq!(halted.requests(), 1);
         halted.go_on.send(CHUNK as usize).unwrap();
     });
+}
+
+/// Regression: a chunk was noted as prefetched when all of it was there; one that was read before that counted as of no use for ever.
+#[test]
+fn a_prefetched_chunk_that_is_read_while_it_arrives_is_used() {
+    let halted = Halted::prefetching();
+    halted.go_on.send(LEAF + 10).unwrap();
+    halted.assert_read(CHUNK as usize, LEAF);
+    assert_eq!(halted.shared.count_prefetched(), (1, 1));
+    halted.go_on.send(CHUNK as usize).unwrap();
+    halted.assert_read(2 * CHUNK as usize - LEAF, LEAF);
+    assert_eq!(halted.shared.count_prefetched(), (1, 1));
+}
+
+#[test]
+fn a_chunk_that_could_not_be_prefetched_does_not_count() {
+    let halted = Halted::prefetching();
+    let shared = halted.shared.clone();
+    halted.go_on.send(LEAF + 10).unwrap();
+    until("a part is noted", || shared.count_prefetched() == (1, 0));
+    drop(halted.go_on);
+    until("it is forgotten", || shared.count_prefetched() == (0, 0));
 }
 
 #[test]

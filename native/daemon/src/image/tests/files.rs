@@ -1,7 +1,5 @@
 //! The rest of a file is prefetched when a part of it is read.
 
-use std::time::Instant;
-
 use diffcache_filesystems::{map_files, FileMap, Kind};
 
 use super::*;
@@ -54,11 +52,9 @@ fn policy(rest: usize) -> Policy {
 }
 
 fn wait_for(file: &LazyFile, chunks: &[u64]) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !chunks.iter().all(|chunk| file.leaves().is_marked(*chunk)) {
-        assert!(Instant::now() < end, "the rest of the file did not come");
-        std::thread::yield_now();
-    }
+    until("the rest of the file has come", || {
+        chunks.iter().all(|chunk| file.leaves().is_marked(*chunk))
+    });
 }
 
 #[test]

@@ -315,6 +315,7 @@ impl Both {
         let wanted = Wanted {
             leaves: &self.leaves,
             run: &chunks,
+            before_arrival: &|_| {},
             on_arrival: &|| {},
         };
         let fetched = self.sources.fetch_directly(wanted, Instant::now() + LIMIT);
