@@ -170,8 +170,8 @@ class Save(_Disk):
                      default=store_access.BLOCK_SIZE,
                      help='Size of a block if the store is created: a power of'
                           ' two from 512 to 65536 (default: 4096).'),
-        cli.Argument('--level', type=int, default=store_access.LEVEL,
-                     metavar='N', choices=range(1, 20),
+        cli.Argument('--level', type=cli.whole(1, 19), metavar='N',
+                     default=store_access.LEVEL,
                      help='Compression level, 1 to 19: higher is smaller and'
                           ' slower (default: 3).'))
 
@@ -307,11 +307,10 @@ class Prune(quick.ShowOne):
                      metavar='S', help='Rewrite packs in which more than this'
                                        ' share of the blocks is unused'
                                        ' (default: 0.2).'),
-        cli.Argument('--level', type=int, default=0, metavar='N',
-                     choices=range(1, 20), help='Recompress packs of a lower'
-                                                ' level at this level, 1 to'
-                                                ' 19: higher is smaller and'
-                                                ' slower (default: off).'),
+        cli.Argument('--level', type=cli.whole(1, 19), default=0, metavar='N',
+                     help='Recompress packs of a lower level at this level, 1'
+                          ' to 19: higher is smaller and slower (default:'
+                          ' off).'),
         cli.Argument('--dry-run', action='store_true',
                      help='Only report what would be done.'))
 

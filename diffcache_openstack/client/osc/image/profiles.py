@@ -165,8 +165,9 @@ def _read(path: str) -> dict[str, typing.Any]:
         with open(path, 'rb') as file:
             document = json.loads(file.read(_LONGEST_FILE))
     except (OSError, ValueError) as error:
+        reason = getattr(error, 'strerror', None) or error
         raise osc_exceptions.CommandError(
-            f'Could not read a profile from {path}: {error}.') from error
+            f'Could not read a profile from {path}: {reason}.') from error
     try:
         profile_files.check_format(path, document)
     except exceptions.InvalidInput as error:

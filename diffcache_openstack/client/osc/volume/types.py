@@ -82,8 +82,8 @@ class _VolumeType(hooks.Hook):
                      help='Target of each volume: hit=0.9 (share of'
                           ' references that hit), or latency=2ms (mean of'
                           ' references)'),
-        cli.Argument('--ssd-cache-admission', metavar='<number>', type=int,
-                     choices=range(1, choices.MAX_ADMISSION + 1),
+        cli.Argument('--ssd-cache-admission', metavar='<number>',
+                     type=cli.whole(1, choices.MAX_ADMISSION),
                      help='Cache a block on this reference to it (1:'
                           ' the first); 2 writes less to the SSD and keeps out'
                           ' what is read only once'))

@@ -114,6 +114,7 @@ class TestProfiles(cloud.CommandTest):
         self.file.write_text('{')
         self.assertRaises(exceptions.CommandError, self.create)
         self.file.unlink()
-        self.assertRaises(exceptions.CommandError, self.create)
+        error = self.assertRaises(exceptions.CommandError, self.create)
+        self.assertIn(f'{self.file}: No such file or directory.', str(error))
         self.write(profile_files.document(profiles.CHUNK, [[99, 1, 0]]))
         self.assertRaises(sdk_exceptions.BadRequestException, self.create)
