@@ -87,7 +87,9 @@ class Dispatcher:
         self._pool.shutdown(cancel_futures=True)
 
     def look(self) -> None:
-        """Run a round, unless another conductor does."""
+        """Run a round if there are tasks, unless another conductor does."""
+        if not self._database.read(db.is_any_open):
+            return
         with self._lock:
             self._take_turn()
 

@@ -72,6 +72,13 @@ def is_known(session: orm.Session, task_id: str) -> bool:
     return session.get(models.VersionTask, task_id) is not None
 
 
+def is_any_open(session: orm.Session) -> bool:
+    """Return whether a task has not ended."""
+    table = models.VersionTask
+    return session.scalar(sa.select(table.id).where(
+        table.state.not_in(versions.ENDED)).limit(1)) is not None
+
+
 def open_tasks(session: orm.Session) -> list[Open]:
     """List tasks that have not ended, oldest first."""
     table = models.VersionTask
