@@ -259,7 +259,9 @@ def _configure_image(args: argparse.Namespace,
             ' --store.')
     image = args.image
     if not image.startswith(('http://', 'https://')):
-        operands.check_disk(image, 'image')
+        if not os.path.exists(args.state):
+            # What an earlier run kept is served without the image.
+            operands.check_disk(image, 'image')
         image = os.path.abspath(image)
     config['sources'] = [image]
 

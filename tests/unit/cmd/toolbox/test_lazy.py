@@ -158,8 +158,10 @@ class TestServe(LazyTestCase):
         self.assertIn('diffcache image manifest', err)
 
     def test_options_for_versions_need_a_store(self):
+        manifest = self.directory / 'manifest'
+        manifest.touch()
         for words in (('--base', 'x'), ('--key-file', 'x')):
-            code, err = self.serve('--manifest', 'x', *words)
+            code, err = self.serve('--manifest', manifest, *words)
             self.assertEqual(1, code)
             self.assertIn('name their store with --store', err)
 
@@ -174,9 +176,12 @@ class TestTuning(LazyTestCase):
         self.patch(lazy.os, 'execv', self.started)
 
     def serve(self, *words):
-        return self.run_command('serve', 'image', '--manifest', '/m',
-                                '--mount', self.directory, '--state', '/s',
-                                *words)
+        manifest = self.directory / 'manifest'
+        manifest.touch()
+        # With a state directory, no image is needed.
+        return self.run_command('serve', 'image', '--manifest', manifest,
+                                '--mount', self.directory, '--state',
+                                self.directory, *words)
 
     def tuning(self, *words):
         self.assertEqual((0, '', ''), self.serve(*words))
@@ -220,6 +225,15 @@ class TestServeInputs(LazyTestCase):
             '--mount', self.directory, '--state', self.directory)
         self.assertEqual((1, ''), (code, out))
         self.assertIn('The manifest /no/manifest does not exist', error)
+
+    def test_an_image_that_is_missing_is_named_before_anything_starts(self):
+        manifest = self.directory / 'manifest'
+        manifest.touch()
+        code, out, error = self.run_command(
+            'serve', '/no/image', '--manifest', manifest,
+            '--mount', self.directory, '--state', self.directory / 'state')
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('The image /no/image does not exist', error)
 
 
 class TestStatus(LazyTestCase):
