@@ -28,6 +28,8 @@ MODES = ('alone', 'on-demand', 'first', 'no-files', 'later', 'boot-set',
 WAYS = ('local', 'full', 'on-demand', 'read-ahead', 'profile', 'carried',
         'hydrating', 'readahead', 'scan', 'readahead-2', 'scan-2', 'qemu')
 _PAGE = ('reference/lazy-boot-benchmark',)
+_REAL = ('reference/lazy-boot-real-time',)
+_BESIDE = ('reference/lazy-boot-beside',)
 
 
 def _speed(quick: float) -> cases.Option:
@@ -61,7 +63,7 @@ CASES = (
         ('qemu-system-x86_64',)),
     cases.Case(
         'site', "Boots of a site's hosts through diffcached, in real time.",
-        'site:site', _PAGE, (
+        'site:site', _REAL, (
             _speed(40.0), _SEED, _TRACE,
             cases.Option('counts', (8, 16), 'hosts', many=True, quick=(2,)),
             cases.Option('modes', ('alone', 'on-demand', 'first', 'later',
@@ -79,12 +81,12 @@ CASES = (
             cases.Option('image', None, 'the image that was recorded, instead'
                          ' of random bytes', kind=pathlib.Path)), root=True),
     cases.Case(
-        'hydrate', 'Four hosts hydrate an image.', 'site:hydrate', _PAGE, (
+        'hydrate', 'Four hosts hydrate an image.', 'site:hydrate', _REAL, (
             cases.Option('size', 64, 'MiB of the image', quick=2),
             cases.Option('rounds', 1, 'rounds')), root=True),
     cases.Case(
         'kills', 'Reads and bytes while workers are killed.', 'kills:kills',
-        _PAGE, (
+        _REAL, (
             _speed(50.0), _SEED,
             cases.Option('kills', 1000, 'kills', quick=4),
             cases.Option('each', 20, 'kills with each host', quick=2),
@@ -94,7 +96,7 @@ CASES = (
                          choices=('on', 'off'))), root=True),
     cases.Case(
         'others', 'One boot in real time, beside nbdkit, qemu-storage-daemon'
-        ' and a full transfer.', 'others:others', _PAGE, (
+        ' and a full transfer.', 'others:others', _BESIDE, (
             _speed(200.0), _SEED,
             cases.Option('ways', WAYS, 'ways', choices=WAYS, many=True,
                          selects=True,
@@ -104,7 +106,7 @@ CASES = (
          'qemu-storage-daemon'), root=True),
     cases.Case(
         'fuse', 'Reads of a whole image through FUSE, beside the plain file'
-        ' and qemu-storage-daemon.', 'fuse:fuse', _PAGE, (
+        ' and qemu-storage-daemon.', 'fuse:fuse', _BESIDE, (
             cases.Option('size', 512, 'MiB of the image', quick=8),
             cases.Option('rounds', 3, 'rounds', quick=1),
             cases.Option('seconds', 5, 'of each measurement', quick=1)),

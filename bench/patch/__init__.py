@@ -47,7 +47,7 @@ CASES = (
                'codecs:family', _PAGE, (_IMAGES, _PAIRS,
                                         _tools(FAMILY_TOOLS))),
     cases.Case('upgrades', 'Images before and after an upgrade.',
-               'codecs:upgrades', _PAGE, (
+               'codecs:upgrades', ('reference/patch-upgrades',), (
                    _IMAGES, _PAIRS, _tools(UPGRADE_TOOLS),
                    cases.Option('held', False, 'also the package set that'
                                 ' nothing is tuned by', selects=True))),

@@ -21,18 +21,19 @@ import os
 from bench.harness import cases
 
 _PAGE = ('reference/scale',)
+_AGENTS = (*_PAGE, 'contributor/rpc-agents')
 _IMAGES = cases.Option('images', 1088, 'images', quick=24)
 _FAMILY = cases.Option('family', 8, 'images that share patches')
 
 CASES = (
     cases.Case('pairs', 'Which patches of many small images are created, and'
-               ' at what cost.', 'pairs:pairs', (*_PAGE, 'contributor/rpc'), (
+               ' at what cost.', 'pairs:pairs', _AGENTS, (
                    _IMAGES, _FAMILY,
                    cases.Option('limit', 10 ** 9, 'stop after so many'
                                 ' patches'),
                    cases.Option('seed', 1, 'of the images'))),
     cases.Case('maps', "What a host is sent of its site's map, and what that"
-               ' costs.', 'maps:maps', (*_PAGE, 'contributor/rpc'), (
+               ' costs.', 'maps:maps', _AGENTS, (
                    _IMAGES, _FAMILY, cases.Option('hosts', 4, 'hosts'),
                    cases.Option('changes', (1, 1, 100, 1000), 'at once',
                                 many=True, quick=(1, 3)))),

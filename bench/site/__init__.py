@@ -32,6 +32,7 @@ CASES_OF_CACHES = (
     'same distribution, no patch yet', 'same distribution, none on request')
 _PAGE = ('reference/hard-cases',)
 _PLANE = ('reference/data-plane',)
+_ARRIVING = ('reference/data-plane-arriving',)
 _IMAGES = (
     cases.Option('images', None, 'raw images BASE NEXT OTHER: NEXT a later'
                  ' build of BASE, OTHER one of the same distribution with'
@@ -67,9 +68,9 @@ CASES = (
                'data_plane:shaping', _PLANE, (cases.Option(
                    'seconds', 2.0, 'of each transfer', quick=0.1),)),
     cases.Case('frames', 'An image that crosses in frames, and as it is.',
-               'data_plane:frames', _PLANE, (_IMAGE,)),
+               'data_plane:frames', _ARRIVING, (_IMAGE,)),
     cases.Case('wan', 'A compressed image over a WAN: the first byte, and the'
-               ' share of the link.', 'data_plane:wan', _PLANE, (
+               ' share of the link.', 'data_plane:wan', _ARRIVING, (
                    _IMAGE, cases.Option('rounds', 3, 'rounds', quick=1),
                    cases.Option('rates', (20, 100), 'Mbit/s', many=True,
                                 quick=(100,)))),

@@ -19,6 +19,7 @@ smaller by a factor.
 from bench.harness import cases
 
 _PAGE = ('reference/ssd-cache-benchmark',)
+_SERVED = ('reference/ssd-cache-servers',)
 _SEED = cases.Option('seed', 1, 'of the requests')
 _ROUNDS = (cases.Option('rounds', 5, 'rounds', quick=1),
            cases.Option('seconds', 5, 'of each measurement', quick=1))
@@ -44,21 +45,21 @@ CASES = (
                    _SEED, cases.Option('volumes', (8, 64, 500), 'of a host',
                                        many=True, quick=(2,)))),
     cases.Case('correctness', 'Sequential reads through NBD, twice.',
-               'served:correctness', _PAGE, (_scale(1, 1024),), ('fio',)),
+               'served:correctness', _SERVED, (_scale(1, 1024),), ('fio',)),
     cases.Case('pair', 'Hits through NBD and of the simulation.',
-               'served:pair', _PAGE, (_scale(32, 4096),), ('fio',)),
+               'served:pair', _SERVED, (_scale(32, 4096),), ('fio',)),
     cases.Case('web', 'A web server against three random readers, on a disk'
-               ' that does one request at a time.', 'served:web', _PAGE,
+               ' that does one request at a time.', 'served:web', _SERVED,
                (_scale(32, 4096), *_ROUNDS[1:]), ('fio', 'nbdkit')),
     cases.Case('servers', 'Reads of cached blocks and writes, beside nbdkit'
                ' and qemu-storage-daemon.', 'served:servers',
-               (*_PAGE, 'admin/ssd-cache'), _ROUNDS,
+               (*_SERVED, 'admin/ssd-cache'), _ROUNDS,
                ('fio', 'nbdkit', 'qemu-storage-daemon')),
     cases.Case('neighbour', 'Cached reads of a volume while another one is'
                ' attached, detached, resized, trimmed, or hangs.',
-               'neighbour:neighbour', _PAGE, _ROUNDS, ('nbdkit',)),
+               'neighbour:neighbour', _SERVED, _ROUNDS, ('nbdkit',)),
     cases.Case('large', 'Memory, restart and detach of a full cache of 16'
-               ' GiB.', 'served:large', _PAGE, (
+               ' GiB.', 'served:large', _SERVED, (
                    cases.Option('blocks', 4 << 20, 'of the cache',
                                 quick=1024),
                    cases.Option('reads', 100_000, 'for the part that hits',
