@@ -81,13 +81,17 @@ impl Cache {
     /// # Errors
     /// The device cannot be flushed.
     pub(super) fn sync_entries(&self) -> io::Result<()> {
+        self.wait_for_all_entries();
+        self.device.sync()
+    }
+
+    /// Waits until all entries are written that are changed now.
+    pub(super) fn wait_for_all_entries(&self) {
         let mut state = self.lock();
         let changes = state.changes();
         while state.is_any_changing(changes) {
             state = self.wait_for_writing(state);
         }
-        drop(state);
-        self.device.sync()
     }
 
     /// Does so; a failure is that of the device.

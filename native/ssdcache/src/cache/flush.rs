@@ -186,6 +186,8 @@ impl Cache {
             // A failure is noted.
             let _ = self.write_entries(state);
         }
+        // Others may have begun to erase entries of the ranges.
+        self.wait_for_all_entries();
     }
 
     /// Has what a volume lost noted where a start finds it.

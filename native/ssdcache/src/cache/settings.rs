@@ -107,7 +107,6 @@ impl Cache {
         }
         let _writing_back = self.begin_writing_back(volume);
         let _committing = self.begin_committing();
-        let had_dirty = self.dirty_blocks(volume) > 0;
         self.drop_blocks(volume);
         let damaged = match discard_dirty {
             true => std::mem::take(&mut *volume.damaged.lock().unpoisoned()),
@@ -118,10 +117,11 @@ impl Cache {
             some.iter().for_each(|slot| state.forget(*slot));
             let _ = self.write_entries(state);
         }
-        if (had_dirty || !damaged.is_empty()) && !self.has_failed() {
-            self.sync_entries()?;
+        match self.has_failed() {
+            true => Ok(()),
+            // Clean ones, too: their origin may have been changed in another way.
+            false => Ok(self.sync_entries()?),
         }
-        Ok(())
     }
 
     pub(super) fn drop_blocks(&self, volume: &Volume) {

@@ -4,6 +4,7 @@ mod campaign;
 mod crashes;
 mod device_states;
 mod disks;
+mod entries;
 mod epochs;
 mod interleavings;
 mod live;

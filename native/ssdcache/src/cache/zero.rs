@@ -79,16 +79,31 @@ impl Cache {
             ));
         }
         let _committing = self.begin_committing();
-        for blocks in dirty.chunks(STEP) {
+        // Entries of older versions were erased: they must not be found again afterwards.
+        self.sync_device()?;
+        self.each_dirty(volume, &dirty, State::erase_dirty)?;
+        // Before others get the slots: what a power cut leaves of the entries would be damage.
+        self.sync_device()?;
+        self.each_dirty(volume, &dirty, State::forget_dirty)
+    }
+
+    /// Changes those of some blocks that are dirty, with their entries.
+    fn each_dirty(
+        &self,
+        volume: &Volume,
+        blocks: &[Block],
+        change: impl Fn(&mut State, Slot),
+    ) -> io::Result<()> {
+        for some in blocks.chunks(STEP) {
             let mut state = self.lock();
-            for block in blocks {
+            for block in some {
                 if let Some(slot) = state.find_dirty(volume.id, *block) {
-                    state.forget_dirty(slot);
+                    change(&mut state, slot);
                 }
             }
             self.write_entries(state)?;
         }
-        self.sync_device()
+        Ok(())
     }
 
     fn dirty_within(&self, volume: &Volume, blocks: Range<Block>) -> Vec<Block> {

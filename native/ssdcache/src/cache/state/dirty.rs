@@ -327,6 +327,16 @@ impl State {
         evicted.inspect(|left| self.leave_evicted(left)).is_some()
     }
 
+    /// Has the entries erased of a dirty block and of the version before, this one first. Their slots
+    /// stay until the block is [forgotten](Self::forget_dirty). Nothing is being committed.
+    pub fn erase_dirty(&mut self, slot: Slot) {
+        let version = self.versions.of.get(&slot);
+        let older = version.and_then(|version| version.replaced);
+        for slot in older.into_iter().chain([slot]) {
+            self.want(slot, self.blocks.block_of(slot), None);
+        }
+    }
+
     /// Removes a dirty block, its version and the one before. Nothing is being committed.
     pub fn forget_dirty(&mut self, slot: Slot) {
         self.forget_version(slot);

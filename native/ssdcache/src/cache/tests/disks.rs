@@ -41,6 +41,16 @@ impl MemoryDisk {
         }
     }
 
+    /// Another disk with the same content, all of it durable.
+    pub fn copied(&self) -> Self {
+        let content = self.content();
+        let other = Self::new(content.len());
+        other.damage(0..content.len() as u64, |bytes| {
+            bytes.copy_from_slice(&content)
+        });
+        other
+    }
+
     /// Makes all operations fail, or work again.
     pub fn fail(&self, failing: bool) {
         if !failing {
