@@ -14,7 +14,9 @@ use super::*;
 pub(super) const SECTOR: usize = 512;
 const IN_BLOCK: usize = BLOCK / SECTOR;
 const BLOCKS: usize = 24;
-const CAPACITY: u32 = 16;
+/// With few slots blocks are evicted; with more, entries are in several sectors, which a power cut
+/// keeps or loses one by one.
+const CAPACITIES: [u32; 2] = [16, 48];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// What a sector may have; each write has a number of its own.
@@ -91,6 +93,7 @@ impl Origin {
 
 struct Campaign {
     random: Random,
+    capacity: u32,
     ssd: MemoryDisk,
     origins: [Origin; NAMES.len()],
     fuse: Fuse,
@@ -112,9 +115,11 @@ impl Campaign {
             boot: [0; 16],
             ..PLACE
         };
-        Device::format(Box::new(ssd.clone()), CAPACITY, place, [3; 24]).unwrap();
+        let capacity = random.choose(&CAPACITIES);
+        Device::format(Box::new(ssd.clone()), capacity, place, [3; 24]).unwrap();
         Self {
             random,
+            capacity,
             ssd,
             origins,
             fuse,
@@ -137,11 +142,11 @@ impl Campaign {
             ..PLACE
         };
         let options = Options {
-            dirty_max: DirtyMax::Blocks(1 + self.random.below(u64::from(CAPACITY)) as u32),
+            dirty_max: DirtyMax::Blocks(1 + self.random.below(u64::from(self.capacity)) as u32),
             dirty_age: Duration::ZERO,
             ..OPTIONS
         };
-        let device = Device::open(Box::new(self.ssd.clone()), CAPACITY, place)?;
+        let device = Device::open(Box::new(self.ssd.clone()), self.capacity, place)?;
         let known = device.records()?.into_iter().flatten();
         let attachments = known.map(|record| {
             let kept = record.kept.unwrap();

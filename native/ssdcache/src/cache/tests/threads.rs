@@ -10,7 +10,9 @@ use super::*;
 
 /// Sectors of a part.
 const PART: usize = 12 * BLOCK / SECTOR;
-const CAPACITY: u32 = 16;
+/// With few slots blocks are evicted; with more, entries are in several sectors, which a power cut
+/// keeps or loses one by one.
+const CAPACITIES: [u32; 2] = [16, 48];
 const NAMES: [&str; 2] = ["a", "b"];
 /// Parts of each volume.
 const PARTS: usize = 2;
@@ -85,6 +87,7 @@ impl Part {
 
 struct Threads {
     random: Random,
+    capacity: u32,
     ssd: MemoryDisk,
     origins: [MemoryDisk; NAMES.len()],
     fuse: Fuse,
@@ -100,7 +103,8 @@ impl Threads {
         for disk in origins.iter().chain([&ssd]) {
             disk.tear(Random::new(random.number()));
         }
-        Device::format(Box::new(ssd.clone()), CAPACITY, place(0), [3; 24]).unwrap();
+        let capacity = random.choose(&CAPACITIES);
+        Device::format(Box::new(ssd.clone()), capacity, place(0), [3; 24]).unwrap();
         let parts = (0..NAMES.len() * PARTS).map(|n| Part {
             name: NAMES[n / PARTS],
             first: n % PARTS * PART,
@@ -112,6 +116,7 @@ impl Threads {
         Self {
             parts: parts.collect(),
             random,
+            capacity,
             ssd,
             origins,
             fuse,
@@ -121,15 +126,15 @@ impl Threads {
 
     fn open(&mut self) -> Cache {
         let options = Options {
-            dirty_max: DirtyMax::Blocks(1 + self.random.below(u64::from(CAPACITY)) as u32),
+            dirty_max: DirtyMax::Blocks(1 + self.random.below(u64::from(self.capacity)) as u32),
             dirty_age: Duration::ZERO,
             ..OPTIONS
         };
         let disk = Box::new(self.ssd.clone());
-        let device = Device::open(disk, CAPACITY, place(self.boot)).unwrap();
+        let device = Device::open(disk, self.capacity, place(self.boot)).unwrap();
         let attached = |(name, origin): (&&str, &MemoryDisk)| Attachment {
             mode: Mode::WriteBack,
-            ..attachment(name, origin, CAPACITY / 2)
+            ..attachment(name, origin, self.capacity / 2)
         };
         let attachments = NAMES.iter().zip(&self.origins).map(attached);
         Cache::open(device, options, attachments.collect()).unwrap()
