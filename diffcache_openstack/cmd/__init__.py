@@ -11,4 +11,10 @@
 #    under the License.
 """The console scripts."""
 
+import sys
+
 from diffcache_openstack.runtime import threading_backend  # noqa: F401
+
+# Libraries below oslo.messaging and oslo.privsep load eventlet if they find
+# it, which takes some 20 MB of each process. Nothing here uses it.
+sys.modules.setdefault('eventlet', None)  # type: ignore[arg-type]

@@ -15,13 +15,7 @@ Their programs import this before anything else. A plug-in never does: the
 program that it runs in chooses for itself.
 """
 
-import sys
-
 from oslo_service import backend
-
-# Libraries below oslo.messaging and oslo.privsep load eventlet if they find
-# it, which takes some 20 MB of each process. Nothing here uses it.
-sys.modules.setdefault('eventlet', None)  # type: ignore[arg-type]
 
 # oslo.messaging loads oslo.service, which falls back to eventlet unless a
 # backend was registered before.
