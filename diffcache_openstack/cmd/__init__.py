@@ -11,10 +11,17 @@
 #    under the License.
 """The console scripts."""
 
+import importlib.metadata
 import sys
+import warnings
 
 from diffcache_openstack.runtime import threading_backend  # noqa: F401
 
 # Libraries below oslo.messaging and oslo.privsep load eventlet if they find
-# it, which takes some 20 MB of each process. Nothing here uses it.
-sys.modules.setdefault('eventlet', None)  # type: ignore[arg-type]
+# it, which takes some 20 MB of each process. Nothing here uses it, and
+# oslo.privsep does without it since 3.11.
+_PRIVSEP = importlib.metadata.version('oslo.privsep').split('.')
+if (int(_PRIVSEP[0]), int(_PRIVSEP[1])) >= (3, 11):
+    sys.modules.setdefault('eventlet', None)  # type: ignore[arg-type]
+else:
+    warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
