@@ -40,7 +40,7 @@ impl Cache {
                 done = done.and_then(|()| self.device.write_entry(writing.slot, writing.wanted));
             }
             if let Err(error) = &done {
-                // Before another thread goes on.
+                // Other threads go on only after the failure is noted.
                 self.fail(error);
             }
             state = self.lock();

@@ -46,7 +46,7 @@ pub struct State {
     /// Entries that are to be written, and how many there have been.
     changing: HashMap<Slot, Change>,
     changes: u64,
-    /// Those that nobody has begun to write.
+    /// Entries whose write has not begun.
     fresh: Vec<Slot>,
     /// Threads that wait until entries are written.
     pub waiting: usize,

@@ -185,7 +185,7 @@ fn a_chunk_whose_home_does_not_serve_it_is_fetched_once() {
     });
 }
 
-/// Regression: a chunk was noted as prefetched when all of it was there; one that was read before that counted as of no use for ever.
+/// Regression: a chunk was marked as prefetched once all of it had arrived; one that was read earlier counted as not used.
 #[test]
 fn a_prefetched_chunk_that_is_read_while_it_arrives_is_used() {
     let halted = Halted::prefetching();

@@ -39,7 +39,7 @@ pub struct Writing {
     number: u64,
 }
 
-/// What is to be done about a change.
+/// How to proceed with a change.
 #[derive(Debug)]
 pub enum Begun {
     /// Nothing: it is written.
