@@ -410,7 +410,7 @@ fn data_are_not_written_before_the_entry_of_the_block_before_is_erased() {
     assert!(world.cache.lock().is_idle());
 }
 
-/// A thread that waits for an entry that cannot be written goes on after the failure is noted.
+/// An entry cannot be written: threads that wait for it continue once the failure is noted.
 #[test]
 fn an_origin_is_written_after_the_note_of_an_entry_that_cannot_be_written() {
     let world = World::new(Mode::WriteThrough, 1, 2);
