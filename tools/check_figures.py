@@ -16,8 +16,9 @@ Usage: check_figures.py [DIRECTORY]
 
 Each figure of the README, the overview and the comparison that was measured (a
 number with a fraction, with thousands apart, or of three digits and more) has
-to stand, as it is, on a page that the front page links to. Prints one line for
-each finding, and exits with 1 if there was any.
+to stand, as it is, on a page that the front page links to; and so has each that
+a picture of a front page shows. Prints one line for each finding, and exits with
+1 if there was any.
 """
 
 import pathlib
@@ -32,6 +33,8 @@ FIGURE = re.compile(r'(?<![\w.,-])\d{1,3}(?:,\d{3})+|(?<![\w.,-])\d+\.\d+'
                     r'|(?<![\w.,-])\d{3,}(?![\w-])')
 LINK = re.compile(r':doc:`(?:[^`<]*<)?/?([\w/-]+)>?`'
                   rf'|``{DOCUMENTS}/([\w/-]+)\.rst``')
+PICTURE = re.compile(r'^\.\. image:: (\S+\.svg)$', re.MULTILINE)
+SHOWN = re.compile(r'<text[^>]*>([^<]*)</text>')
 INCLUDED = re.compile(r'^\.\. include:: (\S+)', re.MULTILINE)
 # A year or a series of OpenStack, and what the README prints of a whole run.
 YEAR = re.compile(r'\b20\d\d(?:\.[12])?\b')
@@ -52,12 +55,20 @@ def linked(text: str, tree: pathlib.Path) -> str:
     return '\n'.join(read_page(path) for path in paths if path.exists())
 
 
+def shown(page: pathlib.Path) -> str:
+    """Return the words of all pictures of a page."""
+    return '\n'.join(
+        words for name in PICTURE.findall(page.read_text())
+        for words in SHOWN.findall((page.parent / name).read_text()))
+
+
 def check_page(page: pathlib.Path, tree: pathlib.Path) -> list[str]:
     """Return the figures of a front page that stand on no page it links to."""
     text = page.read_text()
     known = set(FIGURE.findall(linked(text, tree)))
     said = PRINTED.sub('::\n', text) if page.name == 'README.rst' else text
-    missing = set(FIGURE.findall(YEAR.sub('', said))) - known
+    said = f'{YEAR.sub("", said)}\n{shown(page)}'
+    missing = set(FIGURE.findall(said)) - known
     return sorted(missing)
 
 

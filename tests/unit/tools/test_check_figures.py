@@ -45,5 +45,12 @@ class CheckFiguresTest(base.TestCase):
         self.assertEqual([], self.missing(text, 'README.rst'))
         self.assertEqual(['4.948'], self.missing(text))
 
+    def test_figures_of_a_picture(self):
+        self.write_file('doc/source/chart.svg',
+                        b'<svg><rect width="400"/><text x="300">1.5 MB, 2.5'
+                        b'</text></svg>')
+        self.assertEqual(['2.5'], self.missing(
+            ':doc:`reference/bench`\n\n.. image:: chart.svg\n'))
+
     def test_the_tree(self):
         self.assertEqual(0, check_figures.main([]))
