@@ -35,6 +35,7 @@ from diffcache_openstack.versions.restore import reading
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.restore import volume_rollback
 from diffcache_openstack.versions.restore import volumes
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
@@ -106,7 +107,7 @@ _QUIET = Job()
 
 @dataclasses.dataclass(frozen=True)
 class GuestVolume:
-    """A volume of a running guest, to save with its disks."""
+    """A volume of a guest, to save with its disks."""
 
     volume: volume_points.Volume
     # Name of the versions of this volume.
@@ -115,10 +116,14 @@ class GuestVolume:
 
 @dataclasses.dataclass(frozen=True)
 class GuestVolumes:
-    """Volumes of a running guest, and where QEMU keeps their moment."""
+    """Volumes of a guest, and where QEMU keeps their moment."""
 
     volumes: Sequence[GuestVolume]
     scratch: volume_points.Scratch
+    # What has those of a stopped guest open, without running.
+    opened: snapshots.Guest | None = None
+    # Raises an error if the stopped guest was started.
+    check: Callable[[], None] | None = None
 
 
 class VersionStore:
@@ -181,22 +186,25 @@ class VersionStore:
         :param token: identifies this save: if it was completed before, its
             versions are returned; if it was interrupted after its snapshot,
             the state of that moment is saved, unless it has volumes
-        :param volumes: of the running guest
+        :param volumes: of the guest
         :returns: the versions, in the order of the disks and the volumes
         """
         requests = self._requests(disks, guest, alpha, job)
         raw = [request.disk for request in requests
                if request.snapshotter is None and not request.without_snapshot]
-        points = None
+        points = opened = None
         if volumes is not None:
+            opened = volumes.opened
             points = volume_points.VolumePoints(
-                [each.volume for each in volumes.volumes], volumes.scratch)
+                [each.volume for each in volumes.volumes], volumes.scratch,
+                volumes.check)
             requests += [save_request.SaveRequest(
                 pathlib.Path(each.volume.id), each.series, alpha=alpha,
                 rate=job.rate, disk_format='raw',
                 point=save_request.VolumePoint(points, each.volume.id))
                 for each in volumes.volumes]
-        with guest_views.GuestViews(raw, guest, token, points) as views:
+        with guest_views.GuestViews(raw, guest, token, points,
+                                    opened) as views:
             return saving.save_disks(
                 self._access,
                 [dataclasses.replace(request, views=views)
@@ -222,6 +230,13 @@ class VersionStore:
                      ) -> volumes.Written:
         """Write a version to a volume; see :func:`.volumes.write`."""
         return volumes.write(self._access, name, descriptor, job.report)
+
+    def volume_rollback(self, targets: Sequence[volume_rollback.Target],
+                        opened: volume_rollback.Opened, job: Job = _QUIET
+                        ) -> volume_rollback.VolumeRollback:
+        """Return what rolls volumes of a stopped guest back to versions."""
+        return volume_rollback.VolumeRollback(
+            self._access, targets, opened, job.report, job.rate)
 
     def saved_with(self, token: str) -> list[str]:
         """Return the ids of the versions of the save that had a token."""

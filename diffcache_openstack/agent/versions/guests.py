@@ -11,6 +11,8 @@
 #    under the License.
 """Servers of this host in libvirt: their disks, monitors and agents."""
 
+import collections.abc
+import contextlib
 import dataclasses
 import json
 import logging
@@ -22,6 +24,7 @@ import typing
 from xml.etree import ElementTree
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.versions import stopped_volumes
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
@@ -153,6 +156,26 @@ class Guests:
         :raises ServiceUnavailable: libvirt does not answer
         """
         library, qemu = _libraries()
+        domain, running, tree = self._describe(library, server_id)
+        disks, volumes = tuple(self._disks(tree)), tuple(_volumes(tree))
+        if not disks and not volumes:
+            raise exceptions.NotFound(
+                f'Server {server_id} has no disk that is a file of this host,'
+                f' and no volume: neither images in Ceph (images_type = rbd)'
+                f' nor logical volumes (lvm) can be saved yet.')
+        if not running:
+            return Guest(server_id, disks, volumes=volumes)
+        return Guest(
+            server_id, disks, qemu_monitor.Monitor(library, qemu, domain),
+            GuestAgent(library, qemu, domain) if _has_agent(tree) else None,
+            volumes)
+
+    def _describe(self, library: types.ModuleType, server_id: str
+                  ) -> tuple[typing.Any, bool, ElementTree.Element]:
+        """Return the domain of a server, whether it runs, and its document.
+
+        Errors are those of :meth:`find`.
+        """
         try:
             domain = self._connect(library).lookupByUUIDString(server_id)
             running = bool(domain.isActive())
@@ -167,19 +190,52 @@ class Guests:
                 f'libvirt at {self._uri} could not describe server'
                 f' {server_id}: {error}') from error
         # Written by libvirt, which escapes what users choose.
-        tree = ElementTree.fromstring(text)  # nosec B314
-        disks, volumes = tuple(self._disks(tree)), tuple(_volumes(tree))
-        if not disks and not volumes:
-            raise exceptions.NotFound(
-                f'Server {server_id} has no disk that is a file of this host,'
-                f' and no volume: neither images in Ceph (images_type = rbd)'
-                f' nor logical volumes (lvm) can be saved yet.')
-        if not running:
-            return Guest(server_id, disks, volumes=volumes)
-        return Guest(
-            server_id, disks, qemu_monitor.Monitor(library, qemu, domain),
-            GuestAgent(library, qemu, domain) if _has_agent(tree) else None,
-            volumes)
+        return domain, running, ElementTree.fromstring(text)  # nosec B314
+
+    @contextlib.contextmanager
+    def open_volumes(self, server_id: str,
+                     ids: collections.abc.Sequence[str]
+                     ) -> typing.Iterator[Guest]:
+        """Have QEMU open volumes of a stopped server for a ``with`` block.
+
+        Yields what has them: a guest that never runs, without disks of its
+        own; its volumes are in the order of ``ids``.
+
+        :raises Conflict: the server runs, or does not have one of them
+        :raises Busy: something else has one of them open
+        :raises ServiceUnavailable: libvirt does not open them
+        """
+        library, qemu = _libraries()
+        _domain, running, tree = self._describe(library, server_id)
+        if running:
+            raise exceptions.Conflict(f'Server {server_id} was started.')
+        elements = {_volume_id(each): each for each in tree.findall(_DISKS)}
+        if missing := [each for each in ids if each not in elements]:
+            raise exceptions.Conflict(
+                f'Server {server_id} does not have volume'
+                f' {", ".join(missing)} any more.')
+        text = stopped_volumes.document(server_id, tree,
+                                        [elements[each] for each in ids])
+        with stopped_volumes.started(library, self._uri, server_id,
+                                     text) as domain:
+            opened = {each.id: each for each in _volumes(
+                ElementTree.fromstring(domain.XMLDesc(0)))}  # nosec B314
+            yield Guest(server_id, (),
+                        qemu_monitor.Monitor(library, qemu, domain),
+                        volumes=tuple(opened[each] for each in ids))
+
+    def directory(self, guest: Guest) -> pathlib.Path:
+        """Return the directory that Nova has for a server.
+
+        :raises NotFound: it is in none of the allowed directories
+        """
+        for path in (*(disk.path.parent for disk in guest.disks),
+                     *(each / guest.server_id for each in self._directories)):
+            if path.is_dir():
+                return path
+        raise exceptions.NotFound(
+            f'Server {guest.server_id} has no directory in one of [versions]'
+            f' directories; add Nova\'s instances_path there.')
 
     def check(self, path: pathlib.Path) -> pathlib.Path:
         """Return the real path of a file in the allowed directories.

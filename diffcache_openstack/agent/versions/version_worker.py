@@ -25,20 +25,19 @@ from diffcache_openstack.agent.versions import bases
 from diffcache_openstack.agent.versions import guest_volumes
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import project_stores
+from diffcache_openstack.agent.versions import server_restores
 from diffcache_openstack.agent.versions import version_images
 from diffcache_openstack.agent.versions import version_tasks
 from diffcache_openstack.agent.versions import volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_agent
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import view_cleanup
 from diffcache_openstack.versions.guests import volume_points
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
@@ -92,7 +91,9 @@ class Worker:
         self.volumes = volumes.OpenVolumes()
         self._limits = limits
         self._methods: dict[str, version_tasks.Perform] = {
-            versions.SAVE: self._save, versions.RESTORE: self._restore,
+            versions.SAVE: self._save,
+            versions.RESTORE: server_restores.ServerRestores(
+                found, stored, self).perform,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
             versions.VERIFY: self._verify, versions.REKEY: self._rekey,
@@ -154,7 +155,7 @@ class Worker:
         store = self._stores.open_for_save(task.project_id, task.id)
         saved = store.save_volume(
             volume, volumes.series(task.volume_id), alpha=_alpha(task.alpha),
-            job=self._job(running), token=task.version_id)
+            job=self.job(running), token=task.version_id)
         running.report.store_bytes = store.bytes_stored()
         return _summary([_disk('volume', saved)], [saved])
 
@@ -162,18 +163,26 @@ class Worker:
         task = running.task
         [disk] = task.disks
         written = self._stores.open(task.project_id).write_volume(
-            disk.version, self.volumes.of(task.id), self._job(running))
+            disk.version, self.volumes.of(task.id), self.job(running))
         running.report.result = version_tasks.result(
             bytes_read=written.bytes_read, bytes_written=written.bytes_written,
             seconds=written.seconds)
 
     def _saved(self, running) -> objects.SavedVersion:
+        guest = self._guests.find(running.task.server_id)
+        with guest_volumes.opened(self._guests, guest,
+                                  running.task.volumes) as attached:
+            return self.save_opened(running, guest, attached)
+
+    def save_opened(self, running, guest, attached) -> objects.SavedVersion:
+        """Save a server with volumes that are open."""
         task = running.task
-        guest = self._guests.find(task.server_id)
         for disk in guest.disks:
             rollback_journal.refuse_unfinished(disk.path)
+        if attached.guest is not None:
+            guest_volumes.journals(self._guests, guest,
+                                   attached).refuse_unfinished()
         _thaw_leftover(running, guest)
-        attached = guest_volumes.chosen(guest, task.volumes)
         self._accept(running)
         store = self._stores.open_for_save(task.project_id, task.id)
         found = self._save_once(running, store, guest, attached)
@@ -181,7 +190,7 @@ class Worker:
         saved = [*(_disk(disk.device, version) for disk, version
                    in zip(guest.disks, found)),
                  *(_disk(each.device, version, each.id) for each, version
-                   in zip(attached, found[len(guest.disks):]))]
+                   in zip(attached.volumes, found[len(guest.disks):]))]
         # The disk that the server boots from is the first.
         saved.sort(key=lambda disk: (len(disk.device), disk.device))
         return _summary(saved, found)
@@ -190,86 +199,38 @@ class Worker:
                    ) -> list[catalogue.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
         manifest = self._stores.keeps_manifests(running.task.project_id)
-        disks = [dataclasses.replace(self._engine_disk(running, guest, disk),
+        disks = [dataclasses.replace(self.engine_disk(running, guest, disk),
                                      manifest=manifest)
                  for disk in guest.disks]
         return store.save(disks, _running_guest(guest),
-                          _alpha(running.task.alpha), self._job(running),
+                          _alpha(running.task.alpha), self.job(running),
                           token=running.task.id,
                           volumes=guest_volumes.to_save(
-                              attached, volume_points.Scratch(
-                                  self._directory, self._limits.scratch)))
+                              attached, self.scratch_files(),
+                              lambda: guest_volumes.check_stopped(
+                                  self._guests, guest)))
 
-    def _engine_disk(self, running, guest, disk) -> version_store.Disk:
+    def scratch_files(self) -> volume_points.Scratch:
+        """Return where QEMU keeps moments of volumes."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return volume_points.Scratch(self._directory, self._limits.scratch)
+
+    def engine_disk(self, running, guest, disk) -> version_store.Disk:
+        """Return a disk as a version store knows it."""
         base_id = None
         if disk.base is not None:
             base_id = self._bases.content_id(disk.base, running.go_on)
         return version_store.Disk(disk.path, _series(guest, disk), disk.base,
                                   base_id=base_id, format=disk.format)
 
-    def _job(self, running) -> version_store.Job:
+    def job(self, running) -> version_store.Job:
+        """Return progress, rate and cancellation of a task."""
         requested = running.task.rate and max(running.task.rate,
                                               self._limits.min_rate)
         rates = [rate for rate in (self._limits.rate, requested) if rate]
         return version_store.Job(
             progress=running.progress, cancel=running.cancel,
             rate=float(min(rates)) if rates else None)
-
-    # -- rolling back
-
-    def _restore(self, running):
-        task = running.task
-        guest = self._guests.find(task.server_id)
-        if guest.running:
-            raise exceptions.Conflict(
-                f'Cannot restore server {task.server_id}: it is running. Stop'
-                f' it first (openstack server stop {task.server_id}).')
-        pairs = _pairs(guest, task.disks)
-        if task.dry_run:
-            self._plan(running, pairs, guest)
-            return
-        with contextlib.ExitStack() as held:
-            # What is kept is what is rolled back: nothing writes in between.
-            for disk in guest.disks:
-                held.enter_context(locks.hold_alone(disk.path))
-            self._keep(running, guest)
-            store = self._open_to_change(running)
-            # After a crash the same call completes the rollback.
-            rolled_back = store.roll_back_disks(
-                [(version, self._engine_disk(running, guest, disk))
-                 for disk, version in pairs], task.method,
-                self._job(running))
-        disks = rolled_back.disks
-        running.report.result = version_tasks.result(
-            method=rolled_back.method, reason=rolled_back.reason,
-            bytes_differing=sum(each.bytes_differing for each in disks),
-            bytes_written=sum(each.bytes_written for each in disks),
-            bytes_read=sum(each.bytes_read for each in disks),
-            seconds=sum(each.seconds for each in disks))
-
-    def _keep(self, running, guest):
-        """Save the server's present state, once."""
-        if running.task.keep_version is None:
-            return
-        if 'kept' in running.notes:
-            running.report.kept = objects.SavedVersion.load(
-                running.notes['kept'])
-            return
-        running.report.kept = self._saved(running)
-        running.note(kept=running.report.kept.obj_to_primitive())
-
-    def _plan(self, running, pairs, guest):
-        store = self._stores.open(running.task.project_id)
-        plans = [store.plan_rollback(
-            version, self._engine_disk(running, guest, disk),
-            self._job(running))
-            for disk, version in pairs]
-        running.report.result = version_tasks.result(
-            dry_run=True,
-            bytes_differing=sum(plan.bytes_differing for plan in plans),
-            bytes_rebuild=sum(plan.bytes_rebuild for plan in plans),
-            cheaper=rollback_plan.choose_method(plans),
-            reason=rollback_plan.explain(plans))
 
     # -- images
 
@@ -286,7 +247,7 @@ class Worker:
                                                   running.cancel)
             self._stores.open(task.project_id).export(
                 disk.version, restoring.Output(image, 'qcow2'), base,
-                base_id, self._job(running))
+                base_id, self.job(running))
             size = image.stat().st_size
             image_id = self._glance.upload(image, version_images.NewImage(
                 id=task.id, owner=task.project_id,
@@ -308,7 +269,8 @@ class Worker:
 
     # -- the store
 
-    def _open_to_change(self, running):
+    def open_to_change(self, running) -> version_store.VersionStore:
+        """Open the store of a task's project."""
         self._accept(running)
         return self._stores.open(running.task.project_id, running.task.id)
 
@@ -321,7 +283,7 @@ class Worker:
         found = self._stores.accept(
             running.task.project_id,
             functools.partial(self._base_image, running),
-            self._job(running), running.task.id)
+            self.job(running), running.task.id)
         self.base_indexes.update(
             checked=found.indexes_checked, refused=found.indexes_refused,
             unchecked=found.indexes_unchecked)
@@ -358,7 +320,7 @@ class Worker:
                    for device, each in found.items()])
 
     def _forget(self, running):
-        store = self._open_to_change(running)
+        store = self.open_to_change(running)
         there = {version.id for version in _all(store)}
         gone = [disk.version for disk in running.task.disks
                 if disk.version in there]
@@ -370,18 +332,18 @@ class Worker:
         running.report.store_bytes = store.bytes_stored() if there else 0
 
     def _prune(self, running):
-        store = self._open_to_change(running)
+        store = self.open_to_change(running)
         if not _all(store):
             return
         pruned = store.prune(rule=self._stores.prune_rule,
-                             job=self._job(running))
+                             job=self.job(running))
         running.report.store_bytes = store.bytes_stored()
         running.report.result = version_tasks.result(
             bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
 
     def _rekey(self, running):
         """Replace the store's key if the task says so; rewrite some packs."""
-        store = self._open_to_change(running)
+        store = self.open_to_change(running)
         if not _all(store):
             return
         if running.task.name == versions.ROTATE \
@@ -391,7 +353,7 @@ class Worker:
                 store = self._rotate(running, store)
             running.note(rotated=True)
         now = store.rewrite_keys(self._stores.rewrite_limit,
-                                 self._job(running))
+                                 self.job(running))
         if not now.packs_left:
             now = store.retire_keys()
         running.report.store_bytes = store.bytes_stored()
@@ -415,7 +377,7 @@ class Worker:
 
     def _verify(self, running):
         store = self._stores.open(running.task.project_id)
-        found = store.verify(self._job(running))
+        found = store.verify(self.job(running))
         for damage in found.damage:
             LOG.error('Versions of project %s: %s: %s',
                       running.task.project_id, damage.object, damage.reason)
@@ -486,20 +448,6 @@ def _disk(device: str, version: catalogue.Version,
         base_id=version.base.id if version.base else None,
         base_name=version.base.name if version.base else None,
         volume_id=volume_id)
-
-
-def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
-    """Return each disk of a server with its version.
-
-    :raises Conflict: the server has other disks now
-    """
-    wanted = {disk.device: disk.version for disk in disks}
-    if wanted.keys() != {disk.device for disk in guest.disks}:
-        raise exceptions.Conflict(
-            f'Server {guest.server_id} has the disks'
-            f' {", ".join(disk.device for disk in guest.disks)}, the version'
-            f' has {", ".join(sorted(wanted))}: start a new server from it.')
-    return [(disk, wanted[disk.device]) for disk in guest.disks]
 
 
 def _thaw_leftover(running, guest) -> None:

@@ -31,8 +31,8 @@ from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
 
-# What Nova calls servers whose volumes QEMU has open.
-_RUNNING = ('ACTIVE', 'PAUSED')
+# What Nova calls servers whose volumes QEMU has open, or can open.
+_STATES = ('ACTIVE', 'PAUSED', 'SHUTOFF')
 
 
 def _find(request: requests.Request, version_id: str
@@ -136,6 +136,7 @@ def restore_version(request: requests.Request, version_id: str
     dry_run = options.get('dry_run', False)
     if not dry_run:
         _refuse_locked(request, request.found[1])
+    _check_volumes(request, *request.found)
     keep = options.get('keep_current', True) and not dry_run
     task_id = str(uuid.uuid4())
     request.services.versions.restore_version(
@@ -188,24 +189,67 @@ def _volumes(request: requests.Request, server: nova.Server,
             f'exclude_volumes: server {server.id} has no volume'
             f' {", ".join(sorted(unknown))}.')
     chosen = [each for each in server.volumes if each not in excluded]
-    if chosen and server.status not in _RUNNING:
+    if chosen and server.status not in _STATES:
         raise exceptions.Conflict(
             f'Cannot save the volumes of server {server.id}: it is'
-            f' {server.status}. Start it, or leave them out:'
+            f' {server.status}. Start or stop it, or leave them out:'
             f' {_options(chosen)}.')
+    if refused := _refused(request, chosen):
+        raise exceptions.Conflict(
+            f'Cannot save all volumes of server {server.id}:'
+            f' {_reasons(refused)}. Leave them out: {_options(refused)}.')
+    return chosen
+
+
+def _check_volumes(request: requests.Request,
+                   version: dict[str, typing.Any], server: nova.Server
+                   ) -> None:
+    """Check that the volumes of a version may be written in place.
+
+    :raises Forbidden: the caller may not read one of them
+    :raises Conflict: the server does not have one of them any more, or one
+        of them cannot be restored; the message names all
+    """
+    disks = {disk['volume_id']: disk['device'] for disk in version['disks']
+             if disk['volume_id']}
+    refused = {each: 'not attached to the server any more' for each in disks
+               if each not in server.volumes}
+    try:
+        refused |= _refused(request, [each for each in disks
+                                      if each not in refused])
+    except exceptions.Forbidden as error:
+        raise exceptions.Forbidden(
+            f'Cannot restore server {server.id}: you may not read one of its'
+            f' volumes, {", ".join(disks)}, or Cinder has no such volume.'
+        ) from error
+    if refused:
+        version_id = version['id']
+        raise exceptions.Conflict(
+            f'Cannot restore server {server.id} to version {version_id}:'
+            f' {_reasons(refused)}. Create a server from it (openstack server'
+            f' create --from-version {version_id}), or export each disk and'
+            f' create a volume from its image (openstack server version export'
+            f' {version_id} --device {disks[next(iter(refused))]}).')
+
+
+def _refused(request: requests.Request,
+             volumes: collections.abc.Iterable[str]) -> dict[str, str]:
+    """Return why volumes can be neither saved nor restored, by their IDs.
+
+    :raises Forbidden: the caller may not read one of them
+    """
     refused = {}
-    for each in chosen:
+    for each in volumes:
         volume = request.services.cinder.get(each, request.context)
         if volume.encrypted or volume.multiattach:
             refused[each] = ('encrypted' if volume.encrypted
                              else 'of a multiattach type')
-    if refused:
-        reasons = ', '.join(f'volume {each} is {reason}'
-                            for each, reason in refused.items())
-        raise exceptions.Conflict(
-            f'Cannot save all volumes of server {server.id}: {reasons}. Leave'
-            f' them out: {_options(refused)}.')
-    return chosen
+    return refused
+
+
+def _reasons(refused: dict[str, str]) -> str:
+    return ', '.join(f'volume {each} is {reason}'
+                     for each, reason in refused.items())
 
 
 def _options(volumes: collections.abc.Iterable[str]) -> str:

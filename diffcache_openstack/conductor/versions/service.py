@@ -439,7 +439,6 @@ def _restore(session, version_id, task, when):
     row = _complete(session, version_id)
     if db_tasks.is_known(session, task.id):
         return
-    _refuse_volumes(row)
     _not_restored(session, row.server_id)
     if task.keep_version is not None:
         db.create(session, objects.NewVersion(
@@ -449,23 +448,6 @@ def _restore(session, version_id, task, when):
             base_image=row.base_image), when)
     task.project_id, task.disks = row.project_id, db.disks(row)
     db_tasks.create(session, task, when)
-
-
-def _refuse_volumes(row):
-    """Refuse to restore a version with volumes in place.
-
-    :raises Conflict: it has some
-    """
-    volumes = [disk for disk in db.disks(row) if disk.volume_id]
-    if volumes:
-        names = ', '.join(f'{disk.volume_id} ({disk.device})'
-                          for disk in volumes)
-        raise exceptions.Conflict(
-            f'Version {row.id} has volumes, which are not restored in place:'
-            f' {names}. Create a server from it (openstack server create'
-            f' --from-version {row.id}), or export each disk and create a'
-            f' volume from its image (openstack server version export {row.id}'
-            f' --device {volumes[0].device}).')
 
 
 def _export(session, task, device, when):

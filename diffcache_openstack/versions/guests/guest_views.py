@@ -93,16 +93,19 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
     :param token: of a save that may be attempted again: views that an
         interrupted attempt left are used, and stay if this one is interrupted;
         not those of a guest with volumes, whose moment ends with the attempt
-    :param points: of volumes of the running guest that are saved with them
+    :param points: of volumes that are saved with them
+    :param opened: what has the volumes of a stopped guest open
     """
 
     def __init__(self, disks: Sequence[pathlib.Path],
                  guest: snapshots.Guest | None,
                  token: str | None = None,
-                 points: volume_points.VolumePoints | None = None) -> None:
+                 points: volume_points.VolumePoints | None = None,
+                 opened: snapshots.Guest | None = None) -> None:
         self._disks = list(disks)
         self._guest = guest
         self._points = points
+        self._opened = guest or opened
         self._tag = None if token is None else view_cleanup.tag_of(token)
         self._views: list[disk_views.DiskView] = []
         self._created: _Created | None = None
@@ -157,8 +160,22 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
             refused; then neither exists
         """
         self._prepare()
-        self._created = self._create_all(paired)
+        if self._guest is None:
+            self._keep_volumes()
+            self._created = self._create()
+        else:
+            self._created = self._create_all(paired)
         return self._created.pause
+
+    def _keep_volumes(self) -> None:
+        """Keep the state of a stopped guest's volumes."""
+        if self._points is None:
+            return
+        assert self._opened is not None
+        with snapshots.connect(self._opened.monitor) as monitor:
+            self._points.prepare(monitor)
+            self._points.keep(monitor)
+            self._points.publish(monitor)
 
     def _prepare(self) -> None:
         if self._views:
@@ -213,10 +230,10 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
                           '%s; remove it by hand', exc)
 
     def _remove_points(self) -> None:
-        if self._points is None or self._guest is None:
+        if self._points is None or self._opened is None:
             return
         try:
-            with snapshots.connect(self._guest.monitor) as monitor:
+            with snapshots.connect(self._opened.monitor) as monitor:
                 self._points.remove(monitor)
         except exceptions.DiffCacheError as exc:
             # They are bounded, and end with QEMU.

@@ -32,6 +32,7 @@ import subprocess
 import tempfile
 import time
 from typing import Any
+from typing import Callable
 from typing import Iterator
 from typing import Sequence
 
@@ -48,6 +49,8 @@ _MOST_NAME = 31
 # What our descriptors in QEMU are called, by whether the guest ran before.
 _RAN, _PAUSED = 'diffcache ran', 'diffcache paused'
 _LISTENER = 'diffcache-nbd'
+# An export that is written to.
+_WRITTEN = 'written'
 # What native code relies on when it reads.
 _CLUSTERS = 'cluster_size=64k'
 _IMG_TIMEOUT_S = 120
@@ -124,11 +127,15 @@ class VolumePoints:
     :meth:`prepare`, :meth:`keep` in the guest's pause, :meth:`publish`, and
     :meth:`remove` whatever happened. All raise what
     :meth:`.snapshots.Channel.command` does.
+
+    :param check: raises an error if a moment that was read is none
     """
 
-    def __init__(self, volumes: Sequence[Volume], scratch: Scratch) -> None:
+    def __init__(self, volumes: Sequence[Volume], scratch: Scratch,
+                 check: Callable[[], None] | None = None) -> None:
         self._volumes = list(volumes)
         self._scratch = scratch
+        self._check = check
         self._kept: list[_Kept] = []
         self._exports: dict[str, Export] = {}
         self._open = contextlib.ExitStack()
@@ -217,15 +224,9 @@ class VolumePoints:
             monitor.command('blockdev-add', **{
                 'driver': 'snapshot-access', 'file': each.filter,
                 'node-name': f'{_ACCESS}{each.number}'})
-        directory = pathlib.Path(self._open.enter_context(
-            tempfile.TemporaryDirectory(prefix='diffcache-')))
-        path = directory / 'nbd'
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-            listening.bind(str(path))
-            listening.listen(_CONNECTIONS * len(self._kept))
-            monitor.command_with(listening.fileno(), 'getfd',
-                                 fdname=_LISTENER)
-            self._start_server(monitor)
+        path = self._open.enter_context(_socket_path())
+        _listen(monitor, path, _CONNECTIONS * len(self._kept))
+        self._start_server(monitor)
         for each in self._kept:
             name = each.volume.id
             scratch = f'{name}-scratch'
@@ -235,8 +236,7 @@ class VolumePoints:
 
     def _start_server(self, monitor: snapshots.Channel) -> None:
         try:
-            monitor.command('nbd-server-start', addr={
-                'type': 'fd', 'data': {'str': _LISTENER}})
+            _start_server(monitor)
         except exceptions.PermanentError as exc:
             # By these nodes the server would be taken for ours.
             _delete_nodes(monitor, _ACCESS)
@@ -272,6 +272,8 @@ class VolumePoints:
                 f' it was read than its scratch file may keep,'
                 f' {self._scratch.limit} bytes: save when it writes less.'
                 ) from exc
+        if self._check is not None:
+            self._check()
 
     def remove(self, monitor: snapshots.Channel) -> None:
         """End the moment, and remove all that belongs to it.
@@ -283,6 +285,56 @@ class VolumePoints:
         finally:
             self._open.close()
             self._kept, self._exports = [], {}
+
+
+@contextlib.contextmanager
+def writing(monitor: snapshots.Channel, volume: Volume
+            ) -> Iterator[socket.socket]:
+    """Serve a volume that no guest uses, to write to it.
+
+    Yields a socket that is connected to its export, the default one.
+
+    :raises NotFound: QEMU does not have it
+    :raises Busy: QEMU serves something else by NBD
+    """
+    node = _device(monitor, volume)['inserted']['node-name']
+    with _socket_path() as path:
+        _listen(monitor, path, 1)
+        try:
+            _start_server(monitor)
+        except exceptions.PermanentError as exc:
+            raise exceptions.Busy(
+                f'QEMU serves another volume by NBD now: {exc}') from exc
+        try:
+            monitor.command('block-export-add', **{
+                'type': 'nbd', 'id': _EXPORT + _WRITTEN, 'node-name': node,
+                'name': '', 'writable': True})
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.connect(str(path))
+                yield client
+        finally:
+            _close_exports(monitor)
+            monitor.command('nbd-server-stop')
+
+
+@contextlib.contextmanager
+def _socket_path() -> Iterator[pathlib.Path]:
+    with tempfile.TemporaryDirectory(prefix='diffcache-') as directory:
+        yield pathlib.Path(directory) / 'nbd'
+
+
+def _listen(monitor: snapshots.Channel, path: pathlib.Path, count: int
+            ) -> None:
+    """Give QEMU a socket on which its NBD server is to listen."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen(count)
+        monitor.command_with(listening.fileno(), 'getfd', fdname=_LISTENER)
+
+
+def _start_server(monitor: snapshots.Channel) -> None:
+    monitor.command('nbd-server-start', addr={
+        'type': 'fd', 'data': {'str': _LISTENER}})
 
 
 def clear(monitor: snapshots.Channel) -> None:

@@ -138,7 +138,8 @@ class DiskStates:
         only: these are kept together when the first one is opened.
         """
         views = next((request.views for request in requests if request.views
-                      is not None and request.views.running), None)
+                      is not None and (request.views.running
+                                       or request.views.has_volumes)), None)
         qcow2 = [request for request in requests if request.snapshot is None
                  and isinstance(request.snapshotter,
                                 snapshots.RunningSnapshotter)]

@@ -16,7 +16,6 @@ import json
 import signal
 import uuid
 
-from diffcache_openstack.common import exceptions
 from tests.functional.agent import servers
 
 MIB = servers.MIB
@@ -112,18 +111,84 @@ class TestVolumes(VolumesTestCase):
         self.assertEqual(moment[1], self.exported(version, 'vdb'))
         self.assert_nothing_is_left()
 
-    def test_what_cannot_be_saved_or_restored_is_named(self):
-        version_id = self.begin(volumes=[VOLUME])
-        failed = self.site.wait(lambda: self.ended(version_id))
-        self.assertIn('Start it, or leave them out (--exclude-volume)',
-                      failed['error'])
+    def saved_states(self):
+        """A version of the running server, and what it is afterwards."""
         self.power_on()
+        self.writes('write -P 1 10M 8M')
+        moment = self.both()
         version = self.save(volumes=[VOLUME])
+        self.writes('write -P 2 14M 8M', 'write -P 3 40M 1M')
+        later = self.both()
         self.power_off()
-        error = self.assertRaises(exceptions.PermanentError, self.restore,
-                                  version)
-        self.assertIn(f'openstack server version export {version["id"]}'
-                      f' --device vdb', str(error))
+        return version, moment, later
+
+    def test_both_are_rolled_back_and_what_was_is_kept(self):
+        version, moment, later = self.saved_states()
+        planned = self.restore(version, dry_run=True)
+        self.assertEqual(later, self.both())
+        kept = str(uuid.uuid4())
+        done = self.restore(version, kept)
+        self.assertEqual(moment, self.both())
+        # 9 MiB of each: no more is written.
+        self.assertEqual(
+            (18 * MIB, 18 * MIB),
+            (planned['bytes_differing'], done['bytes_differing']))
+        self.assertLessEqual(done['bytes_written'], 18 * MIB)
+        self.assertEqual(later, [self.exported({'id': kept}, device)
+                                 for device in ('vda', 'vdb')])
+        self.power_on()
+        self.writes('write -P 4 14M 1M')
+        self.power_off()
+        self.restore(self.saved(kept))
+        self.assertEqual(later, self.both())
+
+    def test_a_stopped_server_is_saved_with_its_volume(self):
+        first, moment, later = self.saved_states()
+        second = self.save(volumes=[VOLUME])
+        self.assertEqual((first['id'], 18 * MIB),
+                         (second['parent_id'], second['bytes_changed']))
+        self.assertEqual(later, [self.exported(second, device)
+                                 for device in ('vda', 'vdb')])
+        self.restore(first)
+        self.assertEqual(moment, self.both())
+        self.assertEqual([self.domain.UUIDString()], [
+            each.UUIDString() for each
+            in self.site.libvirt.connection.listAllDomains()])
+        self.power_on()
+        self.assert_nothing_is_left()
+
+    def test_an_agent_that_is_killed_completes_the_restore(self):
+        version, moment, _later = self.saved_states()
+        task_id = self.begin_to_restore(version, str(uuid.uuid4()))
+        journal = self.site.instances / f'{VOLUME}.rollback'
+        self.site.wait(journal.exists)
+        self.site.processes['host-1'].stop(signal.SIGKILL)
+        self.site.start_agent('host-1')
+        self.done(task_id)
+        self.assertEqual(moment, self.both())
+        self.assertFalse(journal.exists())
+
+    def test_a_volume_that_is_in_use_stays_as_it_is(self):
+        version, _moment, later = self.saved_states()
+        other = self.site.libvirt.define(str(uuid.uuid4()), volumes={
+            VOLUME: self.volume})
+        other.create()
+        task_id = self.begin_to_restore(version)
+        failed = self.site.wait(lambda: self.task_ended(task_id))
+        self.assertIn('lock', failed['error'])
+        other.destroy()
+        self.assertEqual(later, self.both())
+        # Nothing keeps it from being started.
+        self.assertEqual([], list(self.site.instances.glob('*.rollback')))
+
+    def test_a_volume_that_is_detached_is_named(self):
+        version, _moment, later = self.saved_states()
+        self.domain.undefine()
+        self.site.libvirt.define(self.server, self.disk)
+        task_id = self.begin_to_restore(version)
+        failed = self.site.wait(lambda: self.task_ended(task_id))
+        self.assertIn(f'does not have volume {VOLUME}', failed['error'])
+        self.assertEqual(later, self.both())
 
     def test_a_volume_that_is_left_out_stays_as_it_is(self):
         self.power_on()
@@ -160,6 +225,25 @@ class TestBootedFromVolume(VolumesTestCase):
             (disk['device'], disk['volume_id']) for disk in version['disks']])
         self.assertEqual(moment, self.exported(version, None))
         self.assert_nothing_is_left()
+
+    def test_it_is_rolled_back(self):
+        # As Nova has for each server.
+        (self.site.instances / self.server).mkdir()
+        self.power_on()
+        self.writes('write -P 1 10M 8M')
+        moment = _hash(self.volume)
+        version = self.save(volumes=[VOLUME])
+        self.writes('write -P 2 14M 8M')
+        later = _hash(self.volume)
+        self.power_off()
+        kept = str(uuid.uuid4())
+        done = self.restore(version, kept)
+        self.assertEqual(('rollback', 8 * MIB),
+                         (done['method'], done['bytes_differing']))
+        self.assertLessEqual(done['bytes_written'], 8 * MIB)
+        self.assertEqual(moment, _hash(self.volume))
+        self.restore(self.saved(kept))
+        self.assertEqual(later, _hash(self.volume))
 
 
 def _hash(path):

@@ -447,12 +447,20 @@ class TestVolumes(VersionsTest):
         self.assertIn('exclude_volumes', self.refused(
             400, exclude_volumes=['00000000-0000-4000-8000-000000000099']))
 
-    def test_of_a_stopped_server(self):
+    def become(self, status, **values):
         self.nova.servers['running'] = dataclasses.replace(
-            self.nova.servers['running'], status='SHUTOFF')
-        self.assertIn('Start it', self.refused(409))
+            self.nova.servers['running'], status=status, **values)
+
+    def test_of_servers_that_do_not_run(self):
+        self.become('SUSPENDED')
+        self.assertIn('Start or stop it', self.refused(409))
         self.create('running', exclude_volumes=self.ids)
         self.assertEqual([], self.host.next().volumes)
+
+    def test_of_a_stopped_server(self):
+        self.become('SHUTOFF')
+        self.create('running')
+        self.assertEqual(self.ids, self.host.next().volumes)
 
     def test_cinder_is_away(self):
         self.services.cinder.volumes = None
@@ -492,12 +500,40 @@ class TestVolumes(VersionsTest):
             {'export': {'device': 'vdz'}}, user='member')
         self.assertEqual(404, status)
 
-    def test_they_are_not_restored_in_place(self):
-        version = self.save_with_volume()
-        self.nova.servers['running'] = dataclasses.replace(
-            self.nova.servers['running'], status='SHUTOFF')
-        status, body, _headers = self.call(
+    def restore(self, version, status, **values):
+        """What a restore of the stopped server answers."""
+        self.become('SHUTOFF', **values)
+        self.services.cinder.tokens.clear()
+        answered, body, _headers = self.call(
             'POST', f'{PATH}/{version["id"]}/restore', {'restore': {}},
             user='member')
-        self.assertEqual(409, status, body)
-        self.assertIn('--device vdb', body['errors'][0]['detail'])
+        self.assertEqual(status, answered, body)
+        return body
+
+    def test_they_are_restored_with_the_rights_of_the_caller(self):
+        self.restore(self.save_with_volume(), 202)
+        # The version has one of the three.
+        self.assertEqual(['member'], self.services.cinder.tokens)
+        task = self.host.next()
+        self.assertEqual([None, self.ids[0]],
+                         [disk.volume_id for disk in task.disks])
+
+    def test_one_that_the_caller_may_not_read_is_not_restored(self):
+        version = self.save_with_volume()
+        del self.services.cinder.volumes[self.ids[0]]
+        body = self.restore(version, 403)
+        self.assertIn(self.ids[0], body['errors'][0]['detail'])
+        self.assertNotIn('restore', [
+            task['kind'] for task in self.get(TASKS)['version_tasks']])
+
+    def test_those_that_cannot_be_restored_are_named(self):
+        version = self.save_with_volume()
+        detail = self.restore(version, 409, volumes=(self.ids[1],))[
+            'errors'][0]['detail']
+        self.assertIn('not attached to the server any more', detail)
+        self.assertIn('--device vdb', detail)
+        self.services.cinder.volumes[self.ids[0]] = volumes.Volume(
+            self.ids[0], False, True)
+        detail = self.restore(version, 409, volumes=(self.ids[0],))[
+            'errors'][0]['detail']
+        self.assertIn('of a multiattach type', detail)
