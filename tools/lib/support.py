@@ -42,7 +42,8 @@ FEATURES = {
     'Images delivered to Nova': r'openstack\.test_nova_(operations|wan)\.',
     'Lazy boot, also while the WAN is away': r'openstack\.test_nova_lazy\.',
     "Glance's image cache": r'openstack\.test_glance\.',
-    'Server versions and roll back': r'openstack\.test_versions\.',
+    'Server versions and roll back':
+        r'openstack\.test_(versions|version_volumes)\.',
     'SSD cache of volumes, live migration':
         r'openstack\.test_(volumes|write_back)\.',
     'Upgrade from it under running guests': r'openstack\.test_upgrade\.',

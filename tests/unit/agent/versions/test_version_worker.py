@@ -24,6 +24,7 @@ from unittest import mock
 
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import project_stores
+from diffcache_openstack.agent.versions import server_restores
 from diffcache_openstack.agent.versions import version_tasks
 from diffcache_openstack.agent.versions import version_worker
 from diffcache_openstack.common import exceptions
@@ -264,14 +265,14 @@ class TestRestoring(WorkerTest):
     def test_nothing_writes_between_keeping_and_rolling_back(self):
         # Regression: the lock was released in between, and what was written
         # there was in no version.
-        keep, seen = self.worker._keep, []
+        keep, seen = server_restores.ServerRestores._keep, []
 
-        def keep_and_look(running, guest):
-            keep(running, guest)
+        def keep_and_look(restores, running, guest, attached):
+            keep(restores, running, guest, attached)
             with open(self.disk, 'r+b') as other:
                 seen.append(_is_locked(other))
 
-        self.patch(self.worker, '_keep', keep_and_look)
+        self.patch(server_restores.ServerRestores, '_keep', keep_and_look)
         self.restore(keep_version='00000000-0000-4000-8000-00000000000a')
         self.assertEqual([True], seen)
         self.assertEqual(self.before, self.content())
@@ -522,7 +523,7 @@ class TestRates(WorkerTest):
 
     def rate(self, requested):
         """The rate at which a disk is read for a task."""
-        return self.worker._job(version_tasks.RunningTask(objects.VersionTask(
+        return self.worker.job(version_tasks.RunningTask(objects.VersionTask(
             id='00000000-0000-4000-8000-000000000001', kind=versions.SAVE,
             project_id='p', rate=requested), self.directory / 'x', {})).rate
 
