@@ -27,6 +27,9 @@ from diffcache_openstack.cmd import console
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 
+# The program of an agent, after which its own file is named.
+_AGENT = 'diffcache-agent'
+
 
 class Manage(console.Console):
     """The ``diffcache-manage`` command line."""
@@ -59,10 +62,24 @@ class Manage(console.Console):
 
         :raises InvalidInput: it cannot be read
         """
+        return self._read()
+
+    @functools.cached_property
+    def agent_conf(self) -> cfg.ConfigOpts:
+        """The configuration of this machine's agent.
+
+        It has a file of its own where a controller's is there, too.
+
+        :raises InvalidInput: it cannot be read
+        """
+        return self._read(cfg.find_config_files(opts.PROJECT, _AGENT))
+
+    def _read(self, files: list[str] | None = None) -> cfg.ConfigOpts:
+        """Read the files of the command line, or those given."""
         arguments = [word for path in self.options.config_file
                      for word in ('--config-file', path)]
         try:
-            return opts.new_config(arguments)
+            return opts.new_config(arguments, files)
         except cfg.Error as error:
             raise exceptions.InvalidInput(str(error)) from error
 

@@ -280,7 +280,8 @@ def _services(deployment: Deployment) -> str:
 # Run once on the controller, as root, with an administrator's OS_ variables.
 set -eu
 here=$(dirname "$0")
-mysql <<SQL
+# MariaDB no longer has the name of MySQL's client everywhere.
+"$(command -v mariadb || command -v mysql)" <<SQL
 CREATE DATABASE diffcache CHARACTER SET utf8mb4;
 CREATE USER diffcache IDENTIFIED BY '{password}';
 GRANT ALL ON diffcache.* TO diffcache;

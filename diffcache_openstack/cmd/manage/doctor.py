@@ -16,6 +16,7 @@ import argparse
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.cmd.manage import host_checks
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.common.signing import host_keys
 
 
 class Doctor(base.Lister):
@@ -37,8 +38,11 @@ class Doctor(base.Lister):
                      help='What runs on this host (default: [agent] role).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        role = parsed_args.role or self.conf.agent.role
-        found = list(host_checks.findings(self.conf, role))
+        conf = self.app.agent_conf
+        role = parsed_args.role or conf.agent.role
+        if role == host_keys.CONTROLLER:
+            conf = self.conf
+        found = list(host_checks.findings(conf, role))
         self._failed = any(each.result == host_checks.FAILED
                            for each in found)
         return ('Check', 'Result', 'Finding'), [

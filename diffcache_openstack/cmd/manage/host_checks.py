@@ -49,10 +49,11 @@ OK, WARNING, FAILED = 'ok', 'warning', 'failed'
 # Certificates that expire sooner are named.
 _EXPIRES_SOON = datetime.timedelta(days=30)
 _SECONDS = 5.0
-# With these the functional tests run.
+# With this the functional tests run.
 _OLDEST_QEMU = (7, 2)
-_OLDEST_NOVA = (34,)
-_OLDEST_GLANCE = (33,)
+# Of 2025.1, the oldest series that tests are run with.
+_OLDEST_NOVA = (31,)
+_OLDEST_GLANCE = (30,)
 
 Result = tuple[str, str]
 Results = collections.abc.Iterator[Result]

@@ -71,7 +71,8 @@ class ManageTest(base.TestCase):
             f'connection = sqlite:///{self.directory}/db.sqlite\n'
             f'[conductor]\nrpc_timeout = 1\n'
             f'[planner]\ninterval = 0\n').encode())
-        self.conf = opts.new_config(['--config-file', str(self.config)])
+        self.options = ['--config-file', str(self.config)]
+        self.conf = opts.new_config(self.options)
 
     def run_words(self, *words):
         out, err = io.StringIO(), io.StringIO()
@@ -80,8 +81,7 @@ class ManageTest(base.TestCase):
             manager = app.Manage()
             manager.stdout = out
             try:
-                code = manager.run(['--config-file', str(self.config),
-                                    *words])
+                code = manager.run([*self.options, *words])
             except SystemExit as leaving:
                 code = leaving.code
         return Result(code, out.getvalue(), err.getvalue())

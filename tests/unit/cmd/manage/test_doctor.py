@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography import x509
 
 from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.cmd.manage import host_checks
 from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import exceptions
@@ -214,11 +215,18 @@ class TestCompute(DoctorTest):
         self.assertEqual([(OK, 'Glance 33.0.0')], found['Glance'])
 
     def test_versions_that_are_not_tested(self):
-        self.programs.update({'qemu-img': (6, 2), 'nova-compute': (33, 1, 0),
-                              'glance-manage': (30, 0, 0)})
+        self.programs.update({'qemu-img': (6, 2), 'nova-compute': (30, 1, 0),
+                              'glance-manage': (29, 0, 0)})
         self.assert_found(WARNING, 'QEMU 6.2 is older than 7.2', 'programs')
-        self.assert_found(WARNING, 'Nova 33.1.0 is older than 34,', 'Nova')
+        self.assert_found(WARNING, 'Nova 30.1.0 is older than 31,', 'Nova')
         self.assert_found(WARNING, 'upgrade it', 'Glance')
+
+    def test_the_oldest_series_that_is_tested_is_not_too_old(self):
+        # As Debian 13 has it.
+        self.programs.update({'nova-compute': (31, 0, 0),
+                              'glance-manage': (30, 0, 0)})
+        self.assert_found(OK, 'Nova 31.0.0', 'Nova')
+        self.assert_found(OK, 'Glance 30.0.0', 'Glance')
 
     def test_programs_that_are_elsewhere(self):
         self.programs.clear()
@@ -329,3 +337,25 @@ class TestCertificates(DoctorTest):
     def test_what_is_no_certificate(self):
         self.certificate(100).write_text('nothing')
         self.assert_found(FAILED, 'no certificate', 'transfers')
+
+
+class TestFilesOfTheAgent(DoctorTest):
+    """A machine that is controller and repository has two files."""
+
+    def setUp(self):
+        super().setUp()
+        agent = self.write_file('diffcache-agent.conf', (
+            f'[agent]\nhost = hub\nrole = repository\n'
+            f'state_dir = {self.state}\n').encode())
+        self.files = {'diffcache-agent': [str(self.config), str(agent)]}
+        self.patch(app.cfg, 'find_config_files',
+                   lambda _project, program: self.files.get(program, []))
+        # As the files are found, and not named.
+        self.options = []
+
+    def test_a_repository_is_checked_by_them(self):
+        _code, found = self.ask()
+        [(result, text)] = found['configuration']
+        self.assertEqual(OK, result)
+        self.assertIn('diffcache-agent.conf', text)
+        self.assertNotIn('output directories', found)

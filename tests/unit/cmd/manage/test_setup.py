@@ -13,7 +13,9 @@
 
 import os
 import pathlib
+import shutil
 import stat
+import subprocess
 
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.conf import opts
@@ -56,6 +58,24 @@ class TestSetup(SetupTest):
         [line] = [each for each in script.splitlines() if 'db sync' in each]
         self.assertIn('--config-file "$here/ctl/diffcache.conf"', line)
         self.assertIn('here=$(dirname "$0")', script)
+
+    def test_the_client_of_the_database_has_either_name(self):
+        # Debian 13 has no program "mysql" beside a MariaDB.
+        self.setup(*ANSWERS, '--compute', 'h1')
+        programs = self.directory / 'programs'
+        programs.mkdir()
+        said = self.directory / 'said'
+        for name in ('cat', 'dirname', 'sh'):
+            (programs / name).symlink_to(shutil.which(name))
+        for name in ('mariadb', 'rabbitmqctl', 'openstack',
+                     'diffcache-manage'):
+            path = programs / name
+            takes = f'cat >{said}' if name == 'mariadb' else ':'
+            path.write_text(f'#!{programs}/sh\n{takes}\n')
+            path.chmod(0o755)
+        subprocess.run([programs / 'sh', self.made / 'services.sh'],
+                       check=True, env={'PATH': str(programs)})
+        self.assertIn('CREATE DATABASE diffcache', said.read_text())
 
     def test_nothing_is_written_of_a_host_that_is_the_controller(self):
         result = self.run_words('setup', str(self.made), *ANSWERS,
