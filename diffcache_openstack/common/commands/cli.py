@@ -199,6 +199,17 @@ def measured(name: str | None, parse: typing.Any) -> typing.Any:
     return parse
 
 
+def checked(parse: typing.Any) -> typing.Any:
+    """Return a parser that keeps the text: a host parses it, too."""
+    def keep(text: str) -> str:
+        try:
+            parse(text)
+        except exceptions.InvalidInput as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+    return measured(getattr(parse, 'measure', None), keep)
+
+
 measured('rate', bandwidth)
 measured('duration', duration)
 

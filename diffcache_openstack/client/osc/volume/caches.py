@@ -123,6 +123,7 @@ class SetVolume(_VolumeCommand):
                      help='What the cache does with reads and writes.'
                           f' {write_back.MEANING}'),
         cli.Argument('--sla', metavar='<target>',
+                     type=cli.checked(choices.parse_target),
                      help='Target of the volume: hit=0.9 (share of references'
                           ' that hit), or latency=2ms (mean of references)'),
         cli.Argument('--admission', metavar='<number>',

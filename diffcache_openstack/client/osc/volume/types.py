@@ -32,7 +32,6 @@ from diffcache_openstack.client.osc.volume import qos_specs
 from diffcache_openstack.client.osc.volume import type_users
 from diffcache_openstack.client.osc.volume import write_back
 from diffcache_openstack.common.commands import cli
-from diffcache_openstack.common import exceptions as our_exceptions
 from diffcache_openstack.objects import volume_specs
 
 KEY = volume_specs.PREFIX
@@ -41,17 +40,6 @@ _SAID: list[formats.Column] = [
     ('Key', 'key', None), ('Value', 'value', None), ('Source', 'source', None)]
 # Consumers whose specs reach hosts.
 _REACHES_HOSTS = ('front-end', 'both')
-
-
-def _checked(parse: typing.Any) -> typing.Any:
-    """Return a parser that keeps the text: the host parses it, too."""
-    def keep(text: str) -> str:
-        try:
-            parse(text)
-        except our_exceptions.InvalidInput as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-        return text
-    return cli.measured(getattr(parse, 'measure', None), keep)
 
 
 class _VolumeType(hooks.Hook):
@@ -65,20 +53,20 @@ class _VolumeType(hooks.Hook):
                           ' unless a setting of the volume says otherwise.'
                           f' {write_back.MEANING}'),
         cli.Argument('--ssd-cache-min', metavar='<size>',
-                     type=_checked(cli.size()),
+                     type=cli.checked(cli.size()),
                      help='Minimum cache size of each volume, such as 2GiB'),
         cli.Argument('--ssd-cache-max', metavar='<size>',
-                     type=_checked(cli.size()),
+                     type=cli.checked(cli.size()),
                      help='Maximum cache size of each volume'),
         cli.Argument('--ssd-cache-weight', metavar='<number>',
-                     type=_checked(cli.positive()),
+                     type=cli.checked(cli.positive()),
                      help='Relative value of a hit of these volumes'),
         cli.Argument('--ssd-cache-priority', metavar='<number>',
-                     type=_checked(cli.positive()),
+                     type=cli.checked(cli.positive()),
                      help='On hosts with the policy "priority": volumes with'
                           ' the highest number get space first'),
         cli.Argument('--ssd-cache-sla', metavar='<target>',
-                     type=_checked(choices.parse_target),
+                     type=cli.checked(choices.parse_target),
                      help='Target of each volume: hit=0.9 (share of'
                           ' references that hit), or latency=2ms (mean of'
                           ' references)'),

@@ -11,6 +11,7 @@
 #    under the License.
 """Commands about volumes in SSD caches."""
 
+import contextlib
 import io
 import types
 from unittest import mock
@@ -85,6 +86,14 @@ class TestVolumeCaches(cloud.CommandTest):
         for option in ('--weight', '--priority'):
             self.assertRaises(SystemExit, self.take, volume_caches.SetVolume,
                               'db', option, '0')
+
+    def test_a_target_is_checked_before_it_is_sent(self):
+        for text in ('foo', 'hit=2', 'latency=0ms'):
+            err = io.StringIO()
+            with contextlib.redirect_stderr(err):
+                self.assertRaises(SystemExit, self.take,
+                                  volume_caches.SetVolume, 'db', '--sla', text)
+            self.assertIn('such as hit=0.9', err.getvalue())
 
     def test_show_by_name_and_id(self):
         for name in ('db', reports.VOLUME):
