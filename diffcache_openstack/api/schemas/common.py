@@ -45,7 +45,7 @@ MARKER: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255,
                   'description': 'List entries after this ID.'}
 _PAGING: Schema = {
     'limit': {'type': 'integer', 'minimum': 1,
-              'description': 'Most entries in one response.'},
+              'description': 'Maximum number of entries in one response.'},
     'marker': MARKER}
 
 

@@ -33,7 +33,7 @@ LIST_QUERY = common.paged_query({
     'role': {**_HOST['role'], 'description':
              'List only hosts with this role.'},
     'alive': {**common.BOOLEAN, 'description':
-              'List only hosts that are alive, or only others.'},
+              'List only hosts that are alive (true) or down (false).'},
     'holds': {**common.HASH, 'description':
               'List only hosts that hold the object with this hash.'}})
 LIST = common.listing('hosts', common.closed(_HOST))
@@ -76,8 +76,8 @@ HOLDINGS_QUERY = common.paged_query({
              'List only objects of hosts of this site.'},
     'kind': {**_KIND, 'description': 'List only objects of this kind.'},
     'not_in_plan': {**common.UUID, 'description':
-                    'List only images and patches that hosts of this plan'
-                    ' hold, but that it does not place.'},
+                    'List only images and patches that hosts of this plan '
+                    'hold although the plan does not place them.'},
     'marker': {**common.MARKER, 'maxLength': _MOST_OF_ID}})
 HOLDINGS = common.listing('holdings', _HOLDING)
 

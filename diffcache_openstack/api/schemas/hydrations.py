@@ -34,27 +34,27 @@ _HYDRATION = common.closed({
 
 LIST_QUERY = common.paged_query({
     'project_id': {'type': 'string', 'minLength': 1, 'maxLength': 255,
-                   'description': 'List only those of servers of this'
-                   ' project.'},
+                   'description': 'List only images of servers of this '
+                                  'project.'},
     'image_id': {'type': 'string', 'minLength': 1, 'maxLength': 128,
-                 'description': 'List only those of this image.'},
-    'state': {**_STATE, 'description': 'List only those in this state.'},
+                 'description': 'List only entries of this image.'},
+    'state': {**_STATE, 'description': 'List only entries in this state.'},
     'host': {**common.NAME, 'description':
-             'List only those of servers on this host.'}})
+             'List only images of servers on this host.'}})
 LIST = common.listing('hydrations', _HYDRATION)
 SHOW = common.closed({'hydration': _HYDRATION})
 _SETTINGS = {
     'deadline': {'type': ['integer', 'null'], 'minimum': 1,
                  'maximum': hydration.LONGEST_DEADLINE, 'description':
-                 'Seconds from now within which the image is to be whole;'
-                 ' null fetches the rest while no read waits.'},
+                 'Seconds from now until the image must be complete; null '
+                 'fetches the rest only while no read is waiting.'},
     'rate': {'type': ['integer', 'null'], 'minimum': 1,
              'maximum': hydration.HIGHEST_RATE, 'description':
-             'Bytes per second that are fetched at most besides what guests'
-             ' read; null is no limit.'},
+             'Maximum bytes per second to fetch in addition to what guests '
+             'read; null means no limit.'},
     'paused': {**common.BOOLEAN, 'description':
-               'Whether only what guests read is fetched. Deadline and rate'
-               ' are kept.'}}
+               'Fetch only what guests read. The deadline and the rate are '
+               'kept.'}}
 UPDATE = common.closed({'hydration': common.closed(
     {**_SETTINGS, 'generation': {
         **common.COUNT, 'description': 'Generation that the caller has seen;'

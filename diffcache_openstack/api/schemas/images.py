@@ -51,8 +51,9 @@ SHOW = common.closed({'image': _ENTRY})
 _LOCATION = common.closed({
     'host': common.NAME, 'site': common.SITE, 'bytes': common.COUNT,
     'held': {'type': 'boolean', 'description':
-             "Whether the host's cache has it."},
+             "Whether the image is in the host's cache."},
     'borrowed': {'type': 'boolean', 'description':
-                 "Whether the agent reads it from Nova's image cache."}})
+                 "Whether the agent reads the image from Nova's image "
+                 "cache."}})
 LOCATIONS = common.closed({
     'locations': {'type': 'array', 'items': _LOCATION}})

@@ -19,7 +19,7 @@ QUERY = common.query({
                    'Project to show (default: the caller\'s).'}})
 _RESOURCE = common.closed({
     'limit': {'type': 'integer', 'minimum': -1,
-              'description': '-1 is no limit.'},
+              'description': '-1 means no limit.'},
     'usage': common.COUNT})
 SHOW = common.closed({'limits': common.closed({
     'project_id': common.NAME, **dict.fromkeys(quotas.NAMES, _RESOURCE)})})

@@ -34,7 +34,8 @@ QUERY = {
         'image_id': {**common.IMAGE, 'description':
                      'Image to look up.'},
         'limit': {'type': 'integer', 'minimum': 1, 'description':
-                  'Most ways to list (default: 10).'}}, ['limit'])}
+                  'Maximum number of ways to list (default: '
+                  '10).'}}, ['limit'])}
 _LOOKUP = {
     'host': common.NAME, 'site': common.SITE, 'image_id': common.IMAGE,
     'content_id': common.HASH, 'map_generation': common.COUNT,

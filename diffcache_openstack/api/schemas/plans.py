@@ -47,8 +47,8 @@ CHANGES = common.query({
                   'description': 'Hosts to add; they share the requests.'},
     'capacity_bytes': {'type': 'integer', 'minimum': -_MOST_BYTES,
                        'maximum': _MOST_BYTES, 'description':
-                       'Bytes to add to each host\'s capacity; below 0 for'
-                       ' less.'},
+                       'Bytes to add to the capacity of each host; a '
+                       'negative number reduces it.'},
     'repository_mbps': {'type': 'number', 'exclusiveMinimum': 0,
                         'maximum': _MOST_MBPS,
                         'description': 'Bandwidth of the WAN (Mbit/s).'},
@@ -57,7 +57,8 @@ CHANGES = common.query({
                   'description': 'Bandwidth of the LAN (Mbit/s).'},
     'demand_factor': {'type': 'number', 'exclusiveMinimum': 0,
                       'maximum': 10 ** 6,
-                      'description': 'Factor on all requests.'}})
+                      'description': 'Factor by which to multiply all '
+                                     'requests.'}})
 
 LIST_QUERY = common.paged_query({
     'site': {**common.SITE, 'description': 'List only plans of this site.'},
@@ -73,7 +74,7 @@ CREATE = common.closed({'plan': common.closed({
     'solver': {'type': 'string', 'pattern': '^[a-z0-9_-]{1,64}$',
                'description': 'Solver to use (default: the conductor\'s).'},
     'time_limit': {'type': 'number', 'exclusiveMinimum': 0, 'maximum': 600,
-                   'description': 'Most seconds that the solver may take.'}},
+                   'description': 'Maximum seconds for the solver.'}},
     ['solver', 'time_limit'])})
 APPLY = common.query({
     'generation': {**common.COUNT, 'description':
@@ -95,9 +96,12 @@ EXPLANATION = common.closed({
 _OBJECTIVE = {'type': 'string', 'enum': ['seconds', 'wan_bytes']}
 WHAT_IF = common.closed({'what_if': common.closed({
     'site': common.SITE, 'changes': CHANGES, 'objective': {
-        **_OBJECTIVE, 'description': 'What both plans minimize (default: what'
-                                     ' plans of the site do); from version'
-                                     ' 1.8 on.'}}, ['objective'])})
+        **_OBJECTIVE, 'description': 'Objective that both '
+                                     'plans minimize '
+                                     '(default: that of '
+                                     'the plans of the '
+                                     'site); since '
+                                     'version 1.8.'}}, ['objective'])})
 _OUTCOME = common.closed({
     'cost_s': common.NUMBER, 'lower_bound_s': common.NUMBER,
     'mean_s': common.NUMBER, 'cost_wan_bytes': common.COUNT,

@@ -31,8 +31,8 @@ _CHANGEABLE = {
                  'description': 'Priority over other objects of the plan'
                  ' (default: 50).'},
     'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
-             'description': 'Most bytes per second that each host fetches for'
-             ' the job.'},
+             'description': 'Maximum bytes per second that each host '
+                            'fetches for the job.'},
     'window': {'type': ['string', 'null'], 'maxLength': 255, 'description':
                'Times when hosts may fetch, such as "mon-fri 22:00-06:00", in'
                ' the conductor\'s local time.'},
@@ -40,7 +40,8 @@ _CHANGEABLE = {
                'Require the whole image on each host; otherwise a base and a'
                ' patch at the site suffice.'},
     'expires_at': {**common.INSTANT_OR_NULL, 'description':
-                   'When the job ends; its images may then be evicted.'}}
+                   'Time when the job ends; its images may be evicted from '
+                   'then on.'}}
 _TARGETS = {
     'images': _names('IDs of images.'),
     'families': _names('Ids of images that others name as their family; all'
@@ -55,8 +56,8 @@ _PROGRESS = common.closed({
 _HIDEABLE = {'type': ['array', 'null'], 'items': common.NAME}
 _BOOT_SET = {'boot_set': {
     **common.BOOLEAN, 'description':
-    'Cache the boot sets of the images: what boots read, on hosts that need'
-    ' not have the images.'}}
+    'Cache only the boot sets of the images (the blocks that boots read), '
+    'on hosts that need not have the images.'}}
 _JOB = common.closed({
     'id': common.UUID, 'project_id': common.TEXT_OR_NULL,
     'user_id': common.TEXT_OR_NULL, 'state': _STATE,

@@ -47,13 +47,15 @@ LIST = common.listing('profiles', common.closed(_PROFILE))
 SHOW = common.closed({'profile': common.closed({
     **_PROFILE, 'chunk': common.COUNT, 'rows': _rows(_COUNT, _MEAN)})})
 IMPORT = common.closed({'profile': common.closed({
-    'image_id': {**common.IMAGE, 'description': 'Image that it is of.'},
-    'label': {**_LABEL, 'description': 'Label of the servers that it is for;'
-              ' none by default.'},
+    'image_id': {**common.IMAGE, 'description': 'Image of the profile.'},
+    'label': {**_LABEL, 'description': 'Label of the servers that use the '
+                                       'profile; none by default.'},
     'chunk': {'enum': [profiles.CHUNK],
-              'description': 'Bytes of a chunk.'},
+              'description': 'Size of a chunk in bytes.'},
     'rows': {**_rows({**_COUNT, 'maximum': profiles.MOST_INSTANCES},
                      {**_MEAN, 'maximum': profiles.LATEST_US}),
-             'description': 'For each chunk that was read its'
-             ' number, how many instances read it, and the mean of the'
-             ' microseconds from their start to that read.'}}, ['label'])})
+             'description': 'For each chunk that was read: '
+                            'its number, how many instances '
+                            'read it, and the mean time in '
+                            'microseconds from their start to '
+                            'that read.'}}, ['label'])})

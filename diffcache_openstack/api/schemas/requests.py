@@ -31,7 +31,7 @@ LIST_QUERY = common.paged_query({
             'List only requests served this way: local, peer, build or'
             ' repository by an agent, nova or glance without one.'},
     'failed': {**common.BOOLEAN, 'description':
-               'List only requests that failed, or only others.'},
+               'List only requests that failed (true) or succeeded (false).'},
     'since': {**common.INSTANT, 'description':
               'List only requests since this time.'},
     'until': {**common.INSTANT, 'description':
@@ -40,7 +40,8 @@ LIST = common.listing('requests', _REQUEST)
 
 FORECAST_QUERY = common.query({
     'limit': {'type': 'integer', 'minimum': 1, 'description':
-              'Most entries to list; those expected most often.'}})
+              'Maximum number of entries to list; those expected most '
+              'often come first.'}})
 FORECAST = common.closed({'site': common.SITE, 'forecast': {
     'type': 'array', 'items': common.closed({
         'content_id': common.HASH, 'host': common.NAME,

@@ -35,7 +35,7 @@ LIST = common.listing('sites', _SITE)
 
 REPORT_QUERY = common.query({
     'days': {'type': 'integer', 'minimum': 1, 'maximum': 3650, 'description':
-             'Count the requests of so many days (default: 7).'}})
+             'Number of days whose requests are counted (default: 7).'}})
 REPORT = common.closed({'report': common.closed({
     'site': _SITE, 'since': common.INSTANT, 'plan': _PLAN,
     'held': {'type': 'object', 'additionalProperties': _HELD},

@@ -31,7 +31,7 @@ _ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
           ' least storage, 1 restores fastest, auto keeps restores fast'
           ' enough.'}
 _ERROR_CODE = {'type': ['string', 'null'], 'description':
-               'Class of the error, stable.'}
+               'Class of the error; does not change between releases.'}
 _CHANGEABLE = {
     'name': {**common.LABEL, 'description':
              'Human-readable name; need not be unique.'},
@@ -71,8 +71,8 @@ SHOW = common.closed({'version': _VERSION})
 CREATE = common.closed({'version': common.closed({
     **_CHANGEABLE, 'server_id': _SERVER, 'alpha': _ALPHA,
     'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
-             'description': 'Most bytes per second to read from the'
-             ' server\'s disks.'},
+             'description': "Maximum bytes per second to read from the "
+                            "server's disks."},
     'exclude_volumes': {
         'type': 'array', 'items': common.UUID, 'maxItems': 256,
         'description': 'Volumes of the server to leave out.'}},
@@ -99,7 +99,7 @@ EXPORT = common.closed({'export': common.query({
                'description': 'Device of the disk or volume to export'
                ' (default: the first).'}})})
 DIFF = common.closed({'diff': common.closed({
-    'against': {**common.UUID, 'description': 'The other version.'}})})
+    'against': {**common.UUID, 'description': 'Version to compare with.'}})})
 
 _TASK = common.closed({
     'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,

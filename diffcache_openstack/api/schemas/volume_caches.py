@@ -45,26 +45,27 @@ LIST = common.listing('volume_caches', _VOLUME)
 SHOW = common.closed({'volume_cache': _VOLUME})
 _SETTINGS = {
     'limit': {**common.COUNT_OR_NULL, 'description':
-              'Size of its partition, whatever is requested.'},
+              'Fixed size of the partition of the volume.'},
     'min': {**common.COUNT_OR_NULL, 'description':
-            'Blocks that its partition has at least.'},
+            'Minimum number of blocks in the partition of the volume.'},
     'max': {**common.COUNT_OR_NULL, 'description':
-            'Blocks that its partition has at most.'},
+            'Maximum number of blocks in the partition of the volume.'},
     'weight': {'type': ['number', 'null'], 'exclusiveMinimum': 0,
-               'description': 'What its hits are worth beside those of'
-               ' others.'},
+               'description': 'Weight of the hits of the volume relative to '
+                              'other volumes.'},
     'priority': {'type': ['number', 'null'], 'exclusiveMinimum': 0,
-                 'description': 'With the policy priority, the highest is'
-                 ' first.'},
+                 'description': 'With the policy "priority": volumes with '
+                                'the highest number get space first.'},
     'mode': {'enum': [*volume_cache.MODES, None], 'description':
-             'What the cache does with reads and writes. With write-back, what'
-             ' the server wrote last is on its host alone: snapshots and'
-             ' backups lack it, and it is lost with the host or its SSD.'},
+             'How the cache handles reads and writes. With write-back, the '
+             'latest writes of the server are only on its host: snapshots '
+             'and backups do not contain them, and they are lost with the '
+             'host or its SSD.'},
     'sla': {**common.TEXT_OR_NULL, 'maxLength': 32, 'description':
-            'What it is to reach, such as hit=0.9 or latency=2ms.'},
+            'Target of the volume, such as hit=0.9 or latency=2ms.'},
     'admission': {'type': ['integer', 'null'], 'minimum': 1,
                   'maximum': choices.MAX_ADMISSION, 'description':
-                  'Cache a block at this reference to it.'}}
+                  'Cache a block on this reference to it (1: the first).'}}
 UPDATE = common.closed({'volume_cache': common.closed(
     {**_SETTINGS, 'generation': {
         **common.COUNT, 'description': 'Generation that the caller has seen;'
@@ -72,14 +73,15 @@ UPDATE = common.closed({'volume_cache': common.closed(
 FOLLOW = common.closed({'volume_cache': common.closed({'specs': {
     'type': 'object', 'maxProperties': 100,
     'additionalProperties': {'type': 'string', 'maxLength': 255},
-    'description': 'QoS specs of the volume\'s type, such as'
-    ' {"diffcache:ssd_cache": "write-through"}; others than'
-    ' diffcache:ssd_cache are ignored.'}})})
+    'description': 'QoS specs of the volume\'s type, such as '
+                   '{"diffcache:ssd_cache": "write-through"}; specs with '
+                   'other names are ignored.'}})})
 ACT = common.closed({'action': {
     'type': 'string', 'enum': ['flush', 'invalidate', 'accept-loss'],
-    'description': 'Write back what only the cache has (flush), forget what is'
-    ' cached as well (invalidate), or have flushes succeed although the'
-    ' storage lost blocks (accept-loss).'}})
+    'description': 'Write dirty blocks back to the storage (flush), also '
+                   'drop all cached blocks (invalidate), or let flushes '
+                   'succeed although the storage lost blocks '
+                   '(accept-loss).'}})
 CURVE = common.closed({'curve': common.closed({
     'seconds': common.NUMBER, 'references': common.COUNT,
     'distinct': common.COUNT, 'sampled': common.NUMBER,
