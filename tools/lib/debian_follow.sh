@@ -64,7 +64,8 @@ prepare_machine() {
 share_ssh() {
     local from=$WORK/$CONTROLLER/root/.ssh to=$WORK/$COMPUTE/root/.ssh
     mkdir -p -m 700 "$from" "$to"
-    ssh-keygen -q -t ed25519 -N '' -f "$from/id_ed25519"
+    in_root "$WORK/$CONTROLLER" ssh-keygen -q -t ed25519 -N '' \
+        -f /root/.ssh/id_ed25519
     cp "$from/id_ed25519.pub" "$to/authorized_keys"
     echo 'StrictHostKeyChecking accept-new' >"$from/config"
 }
