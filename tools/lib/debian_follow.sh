@@ -105,7 +105,8 @@ show_journals() {
 
 # await WHAT COMMAND...: until it is so.
 await() {
-    local end=$((SECONDS + 300))
+    local end
+    end=$((SECONDS + 300))
     until "${@:2}" >"$WORK/await" 2>&1; do
         [ "$SECONDS" -lt "$end" ] || {
             cat "$WORK/await" >&2
