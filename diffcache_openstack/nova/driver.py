@@ -40,6 +40,7 @@ from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
+from diffcache_openstack.nova import migrated_disks
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import sources
@@ -98,6 +99,7 @@ class LibvirtDriver(driver.LibvirtDriver):
                                         CONF.diffcache.stall_timeout,
                                         CONF.diffcache.unknown_policy)
         volumes.install()
+        migrated_disks.install()
         self._volumes = volumes.VolumeCache(client, tally, _notes())
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)

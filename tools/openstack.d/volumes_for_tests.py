@@ -12,7 +12,8 @@
 """Drivers of Cinder for tests: volumes are files of this machine.
 
 A compute host, which is a namespace of the same machine, reaches them as loop
-devices, or as files of a share that is mounted there, too.
+devices of its own, as real hosts have, or as files of a share that is mounted
+there, too.
 """
 
 import os
@@ -95,13 +96,26 @@ class FilesForTestsDriver(driver.VolumeDriver):
         pass
 
     def initialize_connection(self, volume, connector):
-        [device, *_] = self._loops(volume) or [processutils.execute(
-            'losetup', '--find', '--show', self._path(volume))[0].strip()]
+        note = self._note(volume, connector['host'])
+        if not note.exists():
+            out, _ = processutils.execute(
+                'losetup', '--find', '--show', self._path(volume))
+            note.write_text(out.strip())
         return {'driver_volume_type': 'local',
-                'data': {'device_path': device, 'discard': True}}
+                'data': {'device_path': note.read_text(), 'discard': True}}
 
     def terminate_connection(self, volume, connector, **kwargs):
-        self._detach_loops(volume)
+        if connector is None:
+            self._detach_loops(volume)
+            return
+        note = self._note(volume, connector['host'])
+        if note.exists():
+            processutils.execute('losetup', '--detach', note.read_text())
+            note.unlink()
+
+    def _note(self, volume, host: str) -> pathlib.Path:
+        """Return the file with the name of the device that a host has."""
+        return self._folder / f'{volume.name}.{host}.loop'
 
     def _loops(self, volume) -> list[str]:
         out, _ = processutils.execute(
@@ -112,6 +126,8 @@ class FilesForTestsDriver(driver.VolumeDriver):
     def _detach_loops(self, volume) -> None:
         for device in self._loops(volume):
             processutils.execute('losetup', '--detach', device)
+        for note in self._folder.glob(f'{volume.name}.*.loop'):
+            note.unlink()
 
     # -- images and figures
 
