@@ -49,7 +49,6 @@ MODES = (FETCH_AND_PATCH, ON_THE_FLY)
 
 # Where a part of a build is read.
 Place = orders.Place
-_P = typing.TypeVar('_P', bound=Place)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +98,21 @@ class Step:
                      if isinstance(p, routes.Part))
 
 
-class Parts(typing.NamedTuple, typing.Generic[_P]):
+class Parts(typing.NamedTuple):
     """Base and patch of a step: files, or objects of peers.
 
     :param moved: what it cost to bring them here
     """
 
-    base: _P
-    patch: _P
+    base: Place
+    patch: Place
     moved: site_transfers.Moved
+
+    @property
+    def are_here(self) -> bool:
+        """Whether both are files of this host."""
+        return not any(isinstance(part, orders.RemotePart)
+                       for part in (self.base, self.patch))
 
 
 class Builder:
@@ -356,21 +361,23 @@ class Builder:
             files.discard(staged)
 
     @contextlib.contextmanager
-    def in_place(self, step: Step, throttle: throttles.Throttle
-                 ) -> typing.Iterator[Parts[Place]]:
-        """Yield base and patch of a step to be read where they are.
+    def parts(self, step: Step, throttle: throttles.Throttle, copied: bool
+              ) -> typing.Iterator[Parts]:
+        """Yield base and patch of a step as the data plane reads them.
 
         Parts behind the WAN are brought here first, under their claims.
 
+        :param copied: whether those of peers are brought here as well
         :raises DiffCacheError: a part was not delivered
         """
         with contextlib.ExitStack() as stack:
-            base, moved_base = self._in_place(step.base, throttle, stack)
-            patch, moved_patch = self._in_place(step.patch, throttle, stack)
+            base, moved_base = self._place(step.base, throttle, copied, stack)
+            patch, moved_patch = self._place(step.patch, throttle, copied,
+                                             stack)
             yield Parts(base, patch, moved_base + moved_patch)
 
-    def patch_in_place(self, step: Step, parts: Parts[Place],
-                       throttle: throttles.Throttle) -> orders.Delivery:
+    def patch(self, step: Step, parts: Parts, throttle: throttles.Throttle
+              ) -> orders.Delivery:
         """Build an image from base and patch; its manifest is held."""
         key = views.Key(views.IMAGES, step.target)
         target = site_transfers.TransferTarget(
@@ -389,14 +396,23 @@ class Builder:
         if self.sources.is_own(base.host):
             self._held.note_built(base.key, dest)
 
-    def _in_place(self, source, throttle, stack):
+    def _place(self, source: routes.Part | pathlib.Path,
+               throttle: throttles.Throttle, copied: bool,
+               stack: contextlib.ExitStack
+               ) -> tuple[Place, site_transfers.Moved]:
         """Return how the data plane reads a part, and what that cost."""
-        if isinstance(source, routes.Part):
-            if self.sources.is_peer(source.host):
-                return self.transfers.part(source), site_transfers.Moved()
-            if self.sources.is_own(source.host):
-                return self._own(source.key, stack), site_transfers.Moved()
-        return stack.enter_context(self.borrowed(source, throttle))
+        if not isinstance(source, routes.Part):
+            return source, site_transfers.Moved()
+        if self.sources.is_own(source.host):
+            return self._own(source.key, stack), site_transfers.Moved()
+        if not copied and self.sources.is_peer(source.host):
+            return self.transfers.part(source), site_transfers.Moved()
+        path, moved = stack.enter_context(self.borrowed(source, throttle))
+        manifest = views.Key(views.MANIFESTS, source.key.id)
+        if source.key.kind == views.IMAGES and manifest in self._held:
+            # Each leaf was compared with it on arrival.
+            return orders.KnownFile(path, self._held.path(manifest)), moved
+        return path, moved
 
     def _own(self, key: views.Key, stack: contextlib.ExitStack
              ) -> pathlib.Path | orders.KnownFile:
@@ -425,30 +441,6 @@ class Builder:
             else self.transfers.part(part)
             for part in route.parts)
         return orders.BuildSource(base, patch)
-
-    @contextlib.contextmanager
-    def copies(self, step: Step, throttle: throttles.Throttle
-               ) -> typing.Iterator[Parts[pathlib.Path]]:
-        """Yield base and patch of a step as files.
-
-        :raises DiffCacheError: a source did not deliver
-        """
-        with self.borrowed(step.base, throttle) as (base, moved_base), \
-                self.borrowed(step.patch, throttle) as (patch, moved_patch):
-            yield Parts(base, patch, moved_base + moved_patch)
-
-    def patch_copies(self, step: Step, parts: Parts[pathlib.Path]
-                     ) -> site_transfers.Moved:
-        """Build an image from files; returns what that cost.
-
-        :raises DiffCacheError: base or patch is damaged
-        """
-        started = time.monotonic()
-        with tracing.span('patch', patch=step.patch.key.id):
-            self._tools.apply_patch(parts.base, parts.patch, step.dest)
-        if step.durable:
-            files.sync(step.dest)
-        return site_transfers.Moved(apply_seconds=time.monotonic() - started)
 
     def new_staged(self, content_id: str) -> pathlib.Path:
         """Return a path for an image that is needed for a moment."""
@@ -564,19 +556,18 @@ class _ImageAttempt(_Attempt):
         self._forget()
         self.targets = (step.target,)
         self.read = step.parts
-        if self._mode == FETCH_AND_PATCH:
-            with self._builder.copies(step, self.throttle) as copies:
-                self._find_manifest(step, copies.patch)
-                return copies.moved + self._builder.patch_copies(step, copies)
-        with self._builder.in_place(step, self.throttle) as parts:
+        with self._builder.parts(step, self.throttle,
+                                 self._mode == FETCH_AND_PATCH) as parts:
             self._find_manifest(step, parts.patch)
-            delivery = self._builder.patch_in_place(step, parts,
-                                                    self.throttle)
+            started = time.monotonic()
+            delivery = self._builder.patch(step, parts, self.throttle)
+            seconds = time.monotonic() - started
         if delivery.source is None:
             self.blamed = delivery.failures[-1].host
             raise delivery.failures[-1].error
-        return parts.moved + site_transfers.Moved(delivery.wan_bytes,
-                                                  delivery.lan_bytes)
+        return parts.moved + site_transfers.Moved(
+            delivery.wan_bytes, delivery.lan_bytes,
+            seconds if parts.are_here else 0.0)
 
     def _find_manifest(self, step: Step, patch: Place) -> None:
         # If the manifest has no source, none of this step is to blame.

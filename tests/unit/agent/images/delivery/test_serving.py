@@ -12,7 +12,9 @@
 
 import dataclasses
 import threading
+from unittest import mock
 
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs
@@ -139,6 +141,39 @@ class ServeTest(ServeTestCase):
             dict.fromkeys(building.MODES, 3),
             {mode: found['builds'] for mode, found
              in self.server('h1').modes.report().items()})
+
+    def bases(self):
+        """How the base is read in each mode."""
+        plane, found = self.hosts['h1'].transfers.plane, []
+        deliver = plane.deliver
+
+        def note(order, *arguments):
+            found.extend(source.base for source in order.sources
+                         if isinstance(source, orders.BuildSource))
+            return deliver(order, *arguments)
+
+        with mock.patch.object(plane, 'deliver', note):
+            for mode in building.MODES:
+                self.assertEqual('build', self.serve(mode).way)
+        return found
+
+    def test_what_a_host_holds_is_not_read_to_be_sure_of_it(self):
+        self.hosts['h1'].put(BASE)
+        self.hosts['h3'].put(PATCH, views.PATCHES)
+        self.refresh()
+        held = self.hosts['h1'].held
+        known = orders.KnownFile(
+            held.path(fakes.key_of(BASE)),
+            held.path(views.Key(views.MANIFESTS, fakes.key_of(BASE).id)))
+        self.assertEqual([known, known], self.bases())
+
+    def test_what_was_just_copied_is_not_read_to_be_sure_of_it(self):
+        self.hosts['h2'].put(BASE)
+        self.hosts['h3'].put(PATCH, views.PATCHES)
+        self.refresh()
+        copied, there = self.bases()
+        self.assertIsInstance(copied, orders.KnownFile)
+        self.assertIsInstance(there, orders.RemotePart)
 
     def test_built_in_both_modes(self):
         self.hosts['h2'].put(BASE)
