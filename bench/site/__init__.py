@@ -31,6 +31,7 @@ CASES_OF_CACHES = (
     'next build, no patch yet', 'next build, none on request',
     'same distribution, no patch yet', 'same distribution, none on request')
 _PAGE = ('reference/hard-cases',)
+_BUILT = ('reference/hard-cases-ways',)
 _PLANE = ('reference/data-plane',)
 _ARRIVING = ('reference/data-plane-arriving',)
 _IMAGES = (
@@ -59,6 +60,16 @@ CASES = (
                    cases.Option('sizes', (234, 2000), 'MB of the images',
                                 many=True, quick=(4,)),
                    cases.Option('rounds', 9, 'rounds', quick=1))),
+    cases.Case('built', 'An image that is built from a base and a patch that'
+               ' the host holds, beside what decompressing, hashing and'
+               ' writing its changes take; --work decides the filesystem.',
+               'built:built', _BUILT, (
+                   cases.Option('size', 2000, 'MB of the images', quick=4),
+                   cases.Option('percent', (1.0,), 'percent of the blocks'
+                                ' that changed', many=True),
+                   cases.Option('extent', 64, 'KiB of each change', quick=4),
+                   cases.Option('rounds', 9, 'rounds', quick=1)),
+               ('zstd',)),
     cases.Case('speed', 'A transfer by the data plane, with and without TLS,'
                ' beside sendfile and cp.', 'data_plane:speed', _PLANE, (
                    cases.Option('size', 1024, 'MB of the image', quick=4),
