@@ -6,6 +6,7 @@ mod device_states;
 mod disks;
 mod entries;
 mod epochs;
+mod intents;
 mod interleavings;
 mod live;
 mod losses;

@@ -4,6 +4,9 @@
 //! leaves that on the device, not that of the host. After a power cut, what is cached of a region
 //! with an intent is forgotten. An intent is cleared once its region was not written for a while,
 //! and origin and device were flushed after that.
+//!
+//! Intents of a record are written in turns, without the lock that all records share: each place is of
+//! one record until its intent is erased, and what is not its own is not written with it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -14,12 +17,14 @@ use diffcache_base::locks::Unpoisoned;
 use diffcache_base::words::Words;
 
 use super::disk::Disk;
-use super::format::{Superblock, BLOCK, INTENTS, VOLUMES};
+use super::format::{Superblock, INTENTS, VOLUMES};
 
 /// Bytes of a region.
 pub const REGION: u64 = 64 << 20;
 /// Bytes of an intent.
 const BYTES: usize = 8;
+/// Groups of places that are written durably one by one; more of them with one flush of the device.
+const GROUPS: usize = 8;
 /// Intents that there is room for.
 const PLACES: usize = INTENTS / BYTES;
 const RECORD_SHIFT: u32 = 40;
@@ -32,11 +37,24 @@ const WHOLE: u64 = (1 << RECORD_SHIFT) - 1;
 /// A region of a volume's record.
 pub type Intent = (u16, u64);
 
+/// What the device has of an intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    /// Nothing that is durable.
+    Nothing,
+    /// Whether the origin was flushed is another than it is now.
+    Older,
+    /// What it is now.
+    Same,
+}
+
 /// Writes to a region.
 #[derive(Debug, Clone, Copy)]
 struct Activity {
     /// Where its intent is on the device.
     place: usize,
+    /// Changed by who has the turn of its record.
+    recorded: Recorded,
     running: u32,
     /// Whether a write began since the last look.
     recent: bool,
@@ -47,9 +65,10 @@ struct Activity {
 }
 
 impl Activity {
-    fn at(place: usize, unflushed: bool) -> Self {
+    fn at(place: usize, recorded: Recorded, unflushed: bool) -> Self {
         Self {
             place,
+            recorded,
             running: 0,
             recent: false,
             unflushed,
@@ -60,17 +79,20 @@ impl Activity {
 
 #[derive(Debug)]
 struct State {
-    /// As on the device.
-    bytes: Vec<u8>,
     active: HashMap<u16, HashMap<u64, Activity>>,
     /// Places without an intent, but those of whole volumes.
     free: BTreeSet<usize>,
 }
 
+/// What a place is to have.
+type Place = (usize, u64);
+
 /// The intents of a device.
 #[derive(Debug)]
 pub struct Intents {
     state: Mutex<State>,
+    /// Of each record: who changes what the device has of its intents.
+    turns: Vec<Mutex<()>>,
 }
 
 /// What a flush of an origin concerns: regions, and how many writes to each had begun.
@@ -85,24 +107,15 @@ impl State {
         self.active.get_mut(&record)?.get_mut(&region)
     }
 
-    /// The intents of a range, with a place each; those that are new have none on the device yet.
-    fn of(&mut self, record: u16, range: &Range<u64>) -> Vec<u64> {
-        let wanted = range.start / REGION..range.end.div_ceil(REGION);
+    /// The regions that have the intents of a range; a new one is of a region, if there is a place.
+    fn of(&self, record: u16, range: &Range<u64>) -> Vec<u64> {
         let mut found = Vec::new();
-        for region in wanted {
+        for region in range.start / REGION..range.end.div_ceil(REGION) {
             let known = self.get(record, region).is_some();
-            let region = match known || !self.free.is_empty() {
+            let region = match known || found.len() < self.free.len() {
                 true => region,
                 false => WHOLE,
             };
-            if self.get(record, region).is_none() {
-                let place = match region {
-                    WHOLE => Some(usize::from(record)),
-                    _ => self.free.pop_first(),
-                };
-                let of = self.active.entry(record).or_default();
-                of.extend(place.map(|place| (region, Activity::at(place, false))));
-            }
             if found.last() != Some(&region) {
                 found.push(region);
             }
@@ -110,39 +123,127 @@ impl State {
         found
     }
 
-    fn remove(&mut self, (record, region): Intent) -> Option<usize> {
-        let of = self.active.get_mut(&record)?;
-        let place = of.remove(&region)?.place;
+    /// Begins a write to regions. `false`: the device does not have all of their intents as they are
+    /// to be.
+    fn join(&mut self, record: u16, regions: &[u64]) -> bool {
+        let is_recorded =
+            |activity: &Activity| activity.unflushed && activity.recorded == Recorded::Same;
+        let has = |region: &u64| self.get(record, *region).is_some_and(is_recorded);
+        if !regions.iter().all(has) {
+            return false;
+        }
+        for &region in regions {
+            self.enter((record, region));
+        }
+        true
+    }
+
+    /// Counts a write to a region; `false`: it has no intent.
+    fn enter(&mut self, intent: Intent) -> bool {
+        let Some(activity) = self.get_mut(intent) else {
+            return false;
+        };
+        let was_flushed = !std::mem::replace(&mut activity.unflushed, true);
+        if was_flushed && activity.recorded == Recorded::Same {
+            activity.recorded = Recorded::Older;
+        }
+        activity.running += 1;
+        activity.recent = true;
+        activity.writes += 1;
+        true
+    }
+
+    /// Begins a write to a region, with a place if it has none.
+    fn enter_new(&mut self, (record, region): Intent) {
+        if self.enter((record, region)) {
+            return;
+        }
+        let place = match region {
+            WHOLE => Some(usize::from(record)),
+            _ => self.free.pop_first(),
+        };
+        let of = self.active.entry(record).or_default();
+        of.extend(place.map(|place| (region, Activity::at(place, Recorded::Nothing, false))));
+        self.enter((record, region));
+    }
+
+    /// What is to be written of some intents: those that the device has, and new ones.
+    fn unrecorded(&self, intents: &[Intent]) -> [Vec<Place>; 2] {
+        let mut places = [Vec::new(), Vec::new()];
+        for &(record, region) in intents {
+            let Some(activity) = self.get(record, region) else {
+                continue;
+            };
+            let place = (activity.place, encode((record, region), activity.unflushed));
+            match activity.recorded {
+                Recorded::Same => {}
+                Recorded::Older => places[0].push(place),
+                Recorded::Nothing => places[1].push(place),
+            }
+        }
+        places
+    }
+
+    /// Notes that the device has some intents as they are.
+    fn note_recorded(&mut self, intents: &[Intent]) {
+        for &intent in intents {
+            if let Some(activity) = self.get_mut(intent) {
+                activity.recorded = Recorded::Same;
+            }
+        }
+    }
+
+    /// Removes intents of a record, and returns their places, which are to be erased.
+    fn remove(
+        &mut self,
+        record: u16,
+        regions: impl Iterator<Item = u64>,
+        is_removed: impl Fn(&Activity) -> bool,
+    ) -> Vec<Place> {
+        let Some(of) = self.active.get_mut(&record) else {
+            return Vec::new();
+        };
+        let mut places = Vec::new();
+        for region in regions {
+            if of.get(&region).is_some_and(&is_removed) {
+                places.extend(of.remove(&region).map(|activity| (activity.place, 0)));
+            }
+        }
         if of.is_empty() {
             self.active.remove(&record);
         }
-        self.put(place, 0);
-        if place >= VOLUMES {
-            self.free.insert(place);
-        }
-        Some(place)
+        places
     }
+}
 
-    fn put(&mut self, place: usize, intent: u64) {
-        self.bytes[place * BYTES..][..BYTES].copy_from_slice(&intent.to_le_bytes());
-    }
+/// Divides places into groups that follow one another, with their bytes.
+fn groups(mut places: Vec<Place>) -> Vec<(u64, Vec<u8>)> {
+    places.sort_unstable();
+    let follows = |one: &Place, next: &Place| one.0 + 1 == next.0;
+    let group = |group: &[Place]| {
+        let at = Superblock::intents_at() + (group[0].0 * BYTES) as u64;
+        let bytes = group.iter().flat_map(|(_, intent)| intent.to_le_bytes());
+        (at, bytes.collect())
+    };
+    places.chunk_by(follows).map(group).collect()
+}
 
-    /// Writes an intent so that it survives the end of the process.
-    fn write(&self, device: &dyn Disk, place: usize) -> io::Result<()> {
-        let at = Superblock::intents_at() + (place * BYTES) as u64;
-        device.write_at(&self.bytes[place * BYTES..][..BYTES], at)
-    }
+/// Writes places so that they survive the end of the process.
+fn write(device: &dyn Disk, places: Vec<Place>) -> io::Result<()> {
+    let mut groups = groups(places).into_iter();
+    groups.try_for_each(|(at, bytes)| device.write_at(&bytes, at))
+}
 
-    /// Writes intents so that they survive a power cut.
-    fn write_durably(&self, device: &dyn Disk, places: &[usize]) -> io::Result<()> {
-        let pages: BTreeSet<usize> = places.iter().map(|place| place * BYTES / BLOCK).collect();
-        for page in pages {
-            let start = page * BLOCK;
-            let at = Superblock::intents_at() + start as u64;
-            device.write_durably(&self.bytes[start..start + BLOCK], at)?;
-        }
-        Ok(())
+/// Writes places so that they survive a power cut.
+fn write_durably(device: &dyn Disk, places: Vec<Place>) -> io::Result<()> {
+    let groups = groups(places);
+    if groups.len() > GROUPS {
+        let mut groups = groups.iter();
+        groups.try_for_each(|(at, bytes)| device.write_at(bytes, *at))?;
+        return device.sync();
     }
+    let mut groups = groups.iter();
+    groups.try_for_each(|(at, bytes)| device.write_durably(bytes, *at))
 }
 
 fn encode((record, region): Intent, unflushed: bool) -> u64 {
@@ -163,7 +264,8 @@ impl Intents {
         for (place, intent) in bytes.chunks_exact(BYTES).enumerate() {
             let intent = Words(intent).le64(0);
             if intent & USED != 0 {
-                let activity = Activity::at(place, intent & UNFLUSHED != 0);
+                let unflushed = intent & UNFLUSHED != 0;
+                let activity = Activity::at(place, Recorded::Same, unflushed);
                 let record = (intent >> RECORD_SHIFT) as u16;
                 active
                     .entry(record)
@@ -172,12 +274,10 @@ impl Intents {
                 free.remove(&place);
             }
         }
-        let state = Mutex::new(State {
-            bytes,
-            active,
-            free,
-        });
-        Ok(Self { state })
+        Ok(Self {
+            state: Mutex::new(State { active, free }),
+            turns: (0..VOLUMES).map(|_| Mutex::default()).collect(),
+        })
     }
 
     /// Whether a region had an intent when the device was loaded, or has got one since.
@@ -201,38 +301,26 @@ impl Intents {
         record: u16,
         range: &Range<u64>,
     ) -> io::Result<Vec<Intent>> {
+        let of = |regions: Vec<u64>| regions.into_iter().map(|region| (record, region)).collect();
         let mut state = self.lock();
         let regions = state.of(record, range);
-        let intents: Vec<Intent> = regions.into_iter().map(|region| (record, region)).collect();
-        let (mut new, mut known) = (Vec::new(), Vec::new());
-        for &intent in &intents {
-            let Some(activity) = state.get_mut(intent) else {
-                continue;
-            };
-            let place = activity.place;
-            let was_flushed = !std::mem::replace(&mut activity.unflushed, true);
-            activity.running += 1;
-            activity.recent = true;
-            activity.writes += 1;
-            let is_recorded = state.bytes[place * BYTES..][..BYTES] != [0; BYTES];
-            if was_flushed || !is_recorded {
-                state.put(place, encode(intent, true));
-            }
-            match is_recorded {
-                false => new.push(place),
-                true if was_flushed => known.push(place),
-                true => {}
-            }
+        if state.join(record, &regions) {
+            return Ok(of(regions));
         }
-        let recorded = known
-            .iter()
-            .try_for_each(|&place| state.write(device, place));
-        let recorded = recorded.and_then(|()| state.write_durably(device, &new));
+        drop(state);
+        // Another write of the record may be recording the same intents.
+        let _turn = self.turn(record);
+        let mut state = self.lock();
+        let intents: Vec<Intent> = of(state.of(record, range));
+        intents.iter().for_each(|&intent| state.enter_new(intent));
+        let [known, new] = state.unrecorded(&intents);
+        drop(state);
+        let recorded = write(device, known).and_then(|()| write_durably(device, new));
         if let Err(error) = recorded {
-            drop(state);
             self.end(&intents);
             return Err(error);
         }
+        self.lock().note_recorded(&intents);
         Ok(intents)
     }
 
@@ -264,18 +352,25 @@ impl Intents {
     /// # Errors
     /// The device cannot be written.
     pub fn end_flush(&self, device: &dyn Disk, record: u16, flushed: &Flushing) -> io::Result<()> {
+        let _turn = self.turn(record);
+        let mut intents = Vec::new();
         let mut state = self.lock();
         for &(region, writes) in &flushed.0 {
-            let Some(activity) = state.get_mut((record, region)) else {
+            let activity = state.get_mut((record, region));
+            let Some(activity) = activity.filter(|activity| activity.writes == writes) else {
                 continue;
             };
-            if activity.writes == writes {
-                activity.unflushed = false;
-                let place = activity.place;
-                state.put(place, encode((record, region), false));
-                state.write(device, place)?;
+            activity.unflushed = false;
+            // One that could not be recorded is new to the next write.
+            if activity.recorded != Recorded::Nothing {
+                activity.recorded = Recorded::Older;
+                intents.push((record, region));
             }
         }
+        let [known, _] = state.unrecorded(&intents);
+        drop(state);
+        write(device, known)?;
+        self.lock().note_recorded(&intents);
         Ok(())
     }
 
@@ -330,15 +425,10 @@ impl Intents {
     /// # Errors
     /// The device cannot be written.
     pub fn clear(&self, device: &dyn Disk, intents: &[Intent]) -> io::Result<()> {
-        let mut state = self.lock();
-        for &intent in intents {
-            let is_idle = |activity: &&Activity| activity.running == 0 && !activity.recent;
-            if state.get(intent.0, intent.1).filter(is_idle).is_none() {
-                continue;
-            }
-            if let Some(place) = state.remove(intent) {
-                state.write(device, place)?;
-            }
+        for some in intents.chunk_by(|one, next| one.0 == next.0) {
+            let regions = some.iter().map(|(_, region)| *region);
+            let is_idle = |activity: &Activity| activity.running == 0 && !activity.recent;
+            self.erase(device, some[0].0, regions, is_idle)?;
         }
         Ok(())
     }
@@ -348,18 +438,39 @@ impl Intents {
     /// # Errors
     /// The device cannot be written.
     pub fn forget(&self, device: &dyn Disk, record: u16) -> io::Result<()> {
-        let mut state = self.lock();
+        let state = self.lock();
         let regions = state.active.get(&record).into_iter().flatten();
         let regions: Vec<u64> = regions.map(|(&region, _)| region).collect();
-        for region in regions {
-            if let Some(place) = state.remove((record, region)) {
-                state.write(device, place)?;
-            }
-        }
+        drop(state);
+        self.erase(device, record, regions.into_iter(), |_| true)
+    }
+
+    /// Erases intents of a record. Their places are free for other records after that.
+    fn erase(
+        &self,
+        device: &dyn Disk,
+        record: u16,
+        regions: impl Iterator<Item = u64>,
+        is_erased: impl Fn(&Activity) -> bool,
+    ) -> io::Result<()> {
+        let _turn = self.turn(record);
+        let places = self.lock().remove(record, regions, is_erased);
+        let freed: Vec<usize> = places.iter().map(|(place, _)| *place).collect();
+        write(device, places)?;
+        let free = freed.into_iter().filter(|place| *place >= VOLUMES);
+        self.lock().free.extend(free);
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unpoisoned()
+    }
+
+    /// Excludes others that change what the device has of the intents of a record.
+    fn turn(&self, record: u16) -> MutexGuard<'_, ()> {
+        // A damaged device may have intents of numbers that no record has.
+        self.turns[usize::from(record) % VOLUMES]
+            .lock()
+            .unpoisoned()
     }
 }

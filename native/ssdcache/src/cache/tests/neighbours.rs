@@ -73,6 +73,95 @@ fn a_volume_that_is_detached_leaves_no_intents() {
     assert!(!setup.cache.device.intents().has(volume.record, 0));
 }
 
+/// Does work in threads while the device holds up what another thread of a scope waits for.
+fn beside_held<T: Send>(
+    valve: &Valve,
+    held: impl FnOnce() + Send,
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let (send, received) = channel();
+    let done = std::thread::scope(|scope| {
+        scope.spawn(held);
+        valve.wait_for(1);
+        scope.spawn(|| send.send(work()));
+        // A failure of the test leaves no thread waiting.
+        let done = received.recv_timeout(Duration::from_secs(240));
+        valve.open();
+        done
+    });
+    done.unwrap()
+}
+
+/// Holds writes to a part of the device up.
+fn hold(ssd: &MemoryDisk, range: Range<u64>) -> Valve {
+    let valve = Valve::default();
+    ssd.inject(Fault::new(Operation::Write, Effect::Hang(valve.clone())).within(range));
+    valve
+}
+
+/// Bytes of an intent, and of places that are those of whole volumes.
+const INTENT: u64 = 8;
+const WHOLE: u64 = 1024 * INTENT;
+
+/// Regression: intents were written under a lock that the writes to all volumes need.
+#[test]
+fn writes_do_not_wait_for_the_intent_of_another_volume() {
+    let setup = Setup::new(32);
+    let (cache, origins) = (&setup.cache, [(); 2].map(|()| MemoryDisk::new(1 << 20)));
+    let slow = cache.attach(attachment("slow", &origins[0], 16)).unwrap();
+    let new = cache.attach(attachment("new", &origins[1], 16)).unwrap();
+    setup.write(0, BLOCK, 1);
+    let second = Superblock::intents_at() + WHOLE + INTENT;
+    let valve = hold(&setup.ssd, second..second + INTENT);
+    beside_held(
+        &valve,
+        || cache.write(&slow, &[2; BLOCK], 0).unwrap(),
+        || {
+            assert!(cache.device.intents().has(slow.record, 0));
+            // Of a region with an intent, of one that was flushed since, and of one without an intent.
+            setup.write(0, BLOCK, 3);
+            cache.flush(&setup.volume()).unwrap();
+            setup.write(0, BLOCK, 4);
+            cache.write(&new, &[5; BLOCK], 0).unwrap();
+            for _ in 0..2 {
+                cache
+                    .clear(&new, &cache.device.intents().idle(new.record))
+                    .unwrap();
+            }
+            assert!(!cache.device.intents().has(new.record, 0));
+            assert_eq!([0, 5], origins.each_ref().map(|origin| origin.content()[0]));
+        },
+    );
+    assert_eq!(2, origins[0].content()[0]);
+}
+
+/// A write to a region whose intent another thread is recording begins after it is recorded.
+#[test]
+fn a_write_waits_for_the_intent_of_its_own_region() {
+    let setup = Setup::new(32);
+    let first = Superblock::intents_at() + WHOLE;
+    let valve = hold(&setup.ssd, first..first + INTENT);
+    let (send, received) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| setup.write(0, BLOCK, 1));
+        valve.wait_for(1);
+        scope.spawn(|| {
+            send.send(()).unwrap();
+            setup.write(5 * BLOCK as u64, BLOCK, 2);
+            let mut intent = [0; INTENT as usize];
+            setup.ssd.copied().read_at(&mut intent, first).unwrap();
+            assert_ne!([0; INTENT as usize], intent);
+        });
+        received.recv().unwrap();
+        for _ in 0..1000 {
+            std::thread::yield_now();
+        }
+        assert_eq!([0, 0], [0, 5 * BLOCK].map(|at| setup.origin.content()[at]));
+        valve.open();
+    });
+    assert_eq!([1, 2], [0, 5 * BLOCK].map(|at| setup.origin.content()[at]));
+}
+
 /// Work on a volume.
 type Work = fn(&Cache, &Volume);
 
