@@ -123,8 +123,6 @@ pub struct Cache {
     /// Tell what origins lost.
     loss_notes: Option<LossNotes>,
     options: Options,
-    /// Who makes versions of blocks durable.
-    committing: Mutex<()>,
     /// Who changes which volumes there are; has those that clients may still use.
     detached: Mutex<Vec<Detached>>,
 }

@@ -135,7 +135,7 @@ pub(crate) fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
     // After this time, requests wait for an origin that hangs; those of others have ended.
     let _ = is_closed.recv_timeout(FLUSH);
     let committed = cache.clone();
-    let committed = beside(move || committed.commit())?;
+    let committed = beside(move || committed.commit_all())?;
     let slow = |what: &str| Err(io::Error::other(format!("{what} takes too long")));
     let committed = committed.recv_timeout(FLUSH);
     committed.unwrap_or_else(|_| slow("the device"))?;

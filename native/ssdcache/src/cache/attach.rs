@@ -64,7 +64,6 @@ impl Cache {
             unsaved: None,
             loss_notes: None,
             options,
-            committing: Mutex::default(),
             detached: Mutex::default(),
         };
         cache.take_over();

@@ -76,20 +76,21 @@ impl Cache {
         }
     }
 
-    /// Makes all durable that was written to the device, and all entries that are changed now.
+    /// Makes all durable that was written to the device, and all entries of a volume that are changed
+    /// now. Those of others do not matter: a slot passes to another volume once its entry is erased.
     ///
     /// # Errors
     /// The device cannot be flushed.
-    pub(super) fn sync_entries(&self) -> io::Result<()> {
-        self.wait_for_all_entries();
+    pub(super) fn sync_entries(&self, volume: &Volume) -> io::Result<()> {
+        self.wait_for_all_entries(volume);
         self.device.sync()
     }
 
-    /// Waits until all entries are written that are changed now.
-    pub(super) fn wait_for_all_entries(&self) {
+    /// Waits until all entries of a volume are written that are changed now.
+    pub(super) fn wait_for_all_entries(&self, volume: &Volume) {
         let mut state = self.lock();
         let changes = state.changes();
-        while state.is_any_changing(changes) {
+        while state.is_any_changing(volume.id, changes) {
             state = self.wait_for_writing(state);
         }
     }
@@ -98,8 +99,9 @@ impl Cache {
     ///
     /// # Errors
     /// As [`sync_entries`](Self::sync_entries).
-    pub(super) fn sync_device(&self) -> io::Result<()> {
-        self.sync_entries().inspect_err(|error| self.fail(error))
+    pub(super) fn sync_device(&self, volume: &Volume) -> io::Result<()> {
+        let synced = self.sync_entries(volume);
+        synced.inspect_err(|error| self.fail(error))
     }
 }
 

@@ -23,7 +23,7 @@ impl Cache {
     /// origin has lost what was written before.
     pub fn flush(&self, volume: &Volume) -> io::Result<()> {
         if volume.mode() == Mode::WriteBack {
-            self.commit()?;
+            self.commit(volume)?;
             self.check_lost(volume, 0..Block::MAX)?;
         }
         self.sync_origin(volume)?;
@@ -187,7 +187,7 @@ impl Cache {
             let _ = self.write_entries(state);
         }
         // Others may have begun to erase entries of the ranges.
-        self.wait_for_all_entries();
+        self.wait_for_all_entries(volume);
     }
 
     /// Has what a volume lost noted where a start finds it.

@@ -326,7 +326,7 @@ impl Cache {
         self.lock().blocks.set_limits(&none)?;
         // Before another attachment has the record, whose entries they might be taken for.
         self.drop_blocks(volume);
-        self.sync_entries()?;
+        self.sync_entries(volume)?;
         // No change of the settings writes the record again.
         let kept = volume.kept();
         self.device.write_record(volume.record, None)?;

@@ -106,7 +106,7 @@ impl Cache {
             self.drain(volume)?;
         }
         let _writing_back = self.begin_writing_back(volume);
-        let _committing = self.begin_committing();
+        let _committing = volume.begin_committing();
         self.drop_blocks(volume);
         let damaged = match discard_dirty {
             true => std::mem::take(&mut *volume.damaged.lock().unpoisoned()),
@@ -120,7 +120,7 @@ impl Cache {
         match self.has_failed() {
             true => Ok(()),
             // Clean ones, too: their origin may have been changed in another way.
-            false => Ok(self.sync_entries()?),
+            false => Ok(self.sync_entries(volume)?),
         }
     }
 

@@ -235,7 +235,7 @@ impl State {
             return false;
         };
         self.blocks.withhold(left.slot);
-        self.forget_version(left.slot);
+        self.forget_version(left.volume, left.slot);
         self.leave(left.slot, (left.volume, left.block));
         true
     }

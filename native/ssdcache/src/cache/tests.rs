@@ -88,7 +88,7 @@ impl Cache {
         for volume in volumes.filter(|volume| !volume.is_held()) {
             self.write_back_now(&volume)?;
         }
-        self.commit()?;
+        self.commit_all()?;
         let mut volumes = self.volumes().into_iter();
         Ok(volumes.try_for_each(|volume| self.close(&volume))?)
     }

@@ -129,6 +129,8 @@ pub struct Volume {
     pub(super) resizing: Mutex<()>,
     /// Who writes dirty blocks back.
     pub(super) writing_back: Mutex<()>,
+    /// Who makes versions of its blocks durable.
+    pub(super) committing: Mutex<()>,
     mode: AtomicU8,
     /// The mode that follows write-back once a start has written all dirty blocks back.
     following: Mutex<Option<Mode>>,
@@ -214,6 +216,7 @@ impl Volume {
             writing: BlockLocks::default(),
             resizing: Mutex::default(),
             writing_back: Mutex::default(),
+            committing: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
             following: Mutex::default(),
             failure: Mutex::default(),

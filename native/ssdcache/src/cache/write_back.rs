@@ -138,7 +138,7 @@ impl Cache {
         if self.dirty_blocks(volume) == 0 {
             return Ok(());
         }
-        self.commit()?;
+        self.commit(volume)?;
         let chosen = self.choose(volume, selection);
         let mut failed = Ok(());
         let mut copied = Vec::new();
@@ -242,7 +242,7 @@ impl Cache {
     /// Notes that the origin has blocks durably, first on the device.
     fn end_write_back(&self, volume: &Volume, blocks: &[DirtyBlock]) -> io::Result<()> {
         // Entries of older versions were erased: they must not be found again afterwards.
-        self.sync_device()?;
+        self.sync_device(volume)?;
         for some in blocks.chunks(STEP) {
             let mut state = self.lock();
             for dirty in some {
@@ -253,7 +253,7 @@ impl Cache {
             }
             self.write_entries(state)?;
         }
-        self.sync_device()?;
+        self.sync_device(volume)?;
         for some in blocks.chunks(STEP) {
             let mut state = self.lock();
             for dirty in some {

@@ -203,46 +203,46 @@ impl Cache {
         written.map(|()| true)
     }
 
-    /// Excludes others that make versions durable.
-    pub(super) fn begin_committing(&self) -> MutexGuard<'_, ()> {
-        let lock = self.committing.lock();
-        lock.unpoisoned()
-    }
-
-    /// Makes all versions of dirty blocks durable that were complete when this was called.
+    /// Makes all versions of a volume's dirty blocks durable that were complete when this was called.
     ///
     /// # Errors
     /// The device cannot be written.
-    pub fn commit(&self) -> io::Result<()> {
-        let _one = self.begin_committing();
+    pub fn commit(&self, volume: &Volume) -> io::Result<()> {
+        self.commit_some(&[volume])
+    }
+
+    /// Does so for all volumes, with as many flushes of the device as for one.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn commit_all(&self) -> io::Result<()> {
+        let volumes = self.volumes();
+        let volumes: Vec<&Volume> = volumes.iter().map(AsRef::as_ref).collect();
+        self.commit_some(&volumes)
+    }
+
+    /// Does so for volumes that are in the order of their numbers.
+    fn commit_some(&self, volumes: &[&Volume]) -> io::Result<()> {
+        let alone = volumes.iter().map(|volume| volume.begin_committing());
+        let _alone: Vec<MutexGuard<'_, ()>> = alone.collect();
         if self.has_failed() {
             return Ok(());
         }
-        let versions = self.begin_commit();
-        if versions.is_empty() {
+        let begun = volumes
+            .iter()
+            .map(|&volume| (volume, self.begin_commit(volume)));
+        let begun: Vec<_> = begun.filter(|(_, versions)| !versions.is_empty()).collect();
+        if begun.is_empty() {
             return Ok(());
         }
-        self.sync_device()?;
-        let volumes = self.volumes();
-        for some in versions.chunks(STEP) {
-            let mut state = self.lock();
-            for version in some {
-                // They are in the order of their numbers.
-                let place = volumes.binary_search_by_key(&version.volume, |volume| volume.id);
-                let Ok(place) = place else {
-                    continue;
-                };
-                let dirty = DirtyVersion {
-                    number: version.number,
-                    is_durable: true,
-                };
-                let entry = volumes[place].entry(version.block, version.checksum, Some(dirty));
-                state.want(version.slot, (version.volume, version.block), entry);
+        self.sync_some(&begun)?;
+        for (volume, versions) in &begun {
+            for some in versions.chunks(STEP) {
+                self.write_durable(volume, some)?;
             }
-            self.write_entries(state)?;
         }
-        self.sync_device()?;
-        for some in versions.chunks(STEP) {
+        self.sync_some(&begun)?;
+        for some in begun.iter().flat_map(|(_, versions)| versions.chunks(STEP)) {
             let mut state = self.lock();
             state.end_commit(some);
             // A failure is noted.
@@ -251,16 +251,47 @@ impl Cache {
         Ok(())
     }
 
-    /// Begins to make all versions durable that are complete now.
-    fn begin_commit(&self) -> Vec<DirtyBlock> {
-        self.lock().choose_written();
+    /// Begins to make all versions of a volume durable that are complete now.
+    fn begin_commit(&self, volume: &Volume) -> Vec<DirtyBlock> {
+        self.lock().choose_written(volume.id);
         let mut versions = Vec::new();
         loop {
-            let begun = self.lock().begin_commit(STEP);
+            let begun = self.lock().begin_commit(volume.id, STEP);
             if begun.is_empty() {
                 return versions;
             }
             versions.extend(begun);
         }
+    }
+
+    /// Flushes the device once the entries of volumes are written.
+    fn sync_some(&self, begun: &[(&Volume, Vec<DirtyBlock>)]) -> io::Result<()> {
+        for (volume, _) in begun {
+            self.wait_for_all_entries(volume);
+        }
+        let synced = self.device.sync();
+        synced.inspect_err(|error| self.fail(error))
+    }
+
+    /// Writes entries of versions as those of durable ones.
+    fn write_durable(&self, volume: &Volume, versions: &[DirtyBlock]) -> io::Result<()> {
+        let mut state = self.lock();
+        for version in versions {
+            let dirty = DirtyVersion {
+                number: version.number,
+                is_durable: true,
+            };
+            let entry = volume.entry(version.block, version.checksum, Some(dirty));
+            state.want(version.slot, (volume.id, version.block), entry);
+        }
+        self.write_entries(state)
+    }
+}
+
+impl Volume {
+    /// Excludes others that make versions of this volume's blocks durable.
+    pub(super) fn begin_committing(&self) -> MutexGuard<'_, ()> {
+        let lock = self.committing.lock();
+        lock.unpoisoned()
     }
 }

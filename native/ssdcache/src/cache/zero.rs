@@ -78,12 +78,12 @@ impl Cache {
                 "the origin lost what was written meanwhile",
             ));
         }
-        let _committing = self.begin_committing();
+        let _committing = volume.begin_committing();
         // Entries of older versions were erased: they must not be found again afterwards.
-        self.sync_device()?;
+        self.sync_device(volume)?;
         self.each_dirty(volume, &dirty, State::erase_dirty)?;
         // Before others get the slots: what a power cut leaves of the entries would be damage.
-        self.sync_device()?;
+        self.sync_device(volume)?;
         self.each_dirty(volume, &dirty, State::forget_dirty)
     }
 

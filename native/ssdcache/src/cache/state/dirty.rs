@@ -35,13 +35,19 @@ struct Version {
     replaced: Option<Slot>,
 }
 
+/// Slots of a volume with versions that are not durable.
+#[derive(Debug, Default)]
+struct Uncommitted {
+    written: BTreeSet<Slot>,
+    /// Those that are about to be made durable.
+    chosen: BTreeSet<Slot>,
+}
+
 /// Versions of blocks that their origins lack.
 #[derive(Debug, Default)]
 pub struct Versions {
     of: HashMap<Slot, Version>,
-    written: BTreeSet<Slot>,
-    /// Those of `written` that are about to be made durable.
-    chosen: BTreeSet<Slot>,
+    uncommitted: HashMap<VolumeId, Uncommitted>,
     /// Slots that are taken and not published, by volume.
     reserved: HashMap<VolumeId, u32>,
 }
@@ -165,7 +171,8 @@ impl State {
             replaced: None,
         };
         let mut erased = old;
-        let mut set = &mut self.versions.written;
+        let uncommitted = self.versions.uncommitted.entry(volume).or_default();
+        let mut set = &mut uncommitted.written;
         if let Some(old) = old {
             self.owners.remove(&old);
             match self.versions.of.remove(&old) {
@@ -173,9 +180,9 @@ impl State {
                 Some(before) if before.phase == Phase::Written => {
                     version = before;
                     // A flush that has begun to make the older one durable does so with this one.
-                    set = match self.versions.chosen.remove(&old) {
-                        true => &mut self.versions.chosen,
-                        false => &mut self.versions.written,
+                    set = match uncommitted.chosen.remove(&old) {
+                        true => &mut uncommitted.chosen,
+                        false => &mut uncommitted.written,
                     };
                     set.remove(&old);
                 }
@@ -205,19 +212,21 @@ impl State {
         self.versions.of.insert(slot, version);
     }
 
-    /// Chooses all versions that are not durable, to be made so.
-    pub fn choose_written(&mut self) {
-        let mut written = std::mem::take(&mut self.versions.written);
-        self.versions.chosen.append(&mut written);
+    /// Chooses all versions of a volume that are not durable, to be made so.
+    pub fn choose_written(&mut self, volume: VolumeId) {
+        if let Some(uncommitted) = self.versions.uncommitted.get_mut(&volume) {
+            uncommitted.chosen.append(&mut uncommitted.written);
+        }
     }
 
-    /// Begins to make some of the [chosen](Self::choose_written) versions durable, at most `most`;
-    /// none: there are no more. Their data must be flushed, then their entries be written as
+    /// Begins to make some of the [chosen](Self::choose_written) versions of a volume durable, at most
+    /// `most`; none: there are no more. Their data must be flushed, then their entries be written as
     /// committed ones and flushed. Their slots stay until the [end](Self::end_commit).
-    pub fn begin_commit(&mut self, most: usize) -> Vec<DirtyBlock> {
+    pub fn begin_commit(&mut self, volume: VolumeId, most: usize) -> Vec<DirtyBlock> {
         let mut begun = Vec::new();
         while begun.len() < most {
-            let Some(slot) = self.versions.chosen.pop_first() else {
+            let uncommitted = self.versions.uncommitted.get_mut(&volume);
+            let Some(slot) = uncommitted.and_then(|of| of.chosen.pop_first()) else {
                 break;
             };
             if let Some(version) = self.versions.of.get_mut(&slot) {
@@ -328,7 +337,8 @@ impl State {
     }
 
     /// Has the entries erased of a dirty block and of the version before, this one first. Their slots
-    /// stay until the block is [forgotten](Self::forget_dirty). Nothing is being committed.
+    /// stay until the block is [forgotten](Self::forget_dirty). Nothing of the volume is being
+    /// committed.
     pub fn erase_dirty(&mut self, slot: Slot) {
         let version = self.versions.of.get(&slot);
         let older = version.and_then(|version| version.replaced);
@@ -337,16 +347,19 @@ impl State {
         }
     }
 
-    /// Removes a dirty block, its version and the one before. Nothing is being committed.
+    /// Removes a dirty block, its version and the one before. Nothing of its volume is being committed.
     pub fn forget_dirty(&mut self, slot: Slot) {
-        self.forget_version(slot);
+        let (volume, _) = self.blocks.block_of(slot);
+        self.forget_version(volume, slot);
         self.forget(slot);
     }
 
     /// Forgets the version of a slot whose block is removed, dirty or not; its entry must be erased
-    /// after that of the version before. Nothing is being committed.
-    pub(super) fn forget_version(&mut self, slot: Slot) {
-        self.versions.written.remove(&slot);
+    /// after that of the version before. Nothing of the volume is being committed.
+    pub(super) fn forget_version(&mut self, volume: VolumeId, slot: Slot) {
+        if let Some(uncommitted) = self.versions.uncommitted.get_mut(&volume) {
+            uncommitted.written.remove(&slot);
+        }
         let version = self.versions.of.remove(&slot);
         if let Some(older) = version.and_then(|version| version.replaced) {
             self.versions.of.remove(&older);

@@ -67,6 +67,10 @@ impl State {
             volume,
             blocks: Vec::with_capacity(1),
         });
+        debug_assert_eq!(
+            change.volume, volume,
+            "an entry of a slot of another volume"
+        );
         change.wanted = wanted;
         change.last = number;
         if !change.blocks.contains(&block) {
@@ -126,9 +130,10 @@ impl State {
         self.changes
     }
 
-    /// Whether one of the first changes is not written.
-    pub fn is_any_changing(&self, changes: u64) -> bool {
-        self.changing.values().any(|change| change.first <= changes)
+    /// Whether one of the first changes is not written, of an entry of a volume.
+    pub fn is_any_changing(&self, volume: VolumeId, changes: u64) -> bool {
+        let mut changing = self.changing.values();
+        changing.any(|change| change.volume == volume && change.first <= changes)
     }
 
     /// Whether one of the first changes is not written, of an entry of some blocks.

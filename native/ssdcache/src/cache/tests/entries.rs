@@ -426,7 +426,7 @@ fn an_origin_is_written_after_the_note_of_an_entry_that_cannot_be_written() {
         world.cache.set_admission(&volume, none).unwrap();
         let written = scope.spawn(|| world.write("a", 0, 9));
         world.wait_for_waiting(&written);
-        let flushed = scope.spawn(|| world.cache.sync_entries());
+        let flushed = scope.spawn(|| world.cache.sync_entries(&world.volume("a")));
         while world.cache.lock().waiting < 2 && !flushed.is_finished() {
             yield_now();
         }

@@ -162,6 +162,62 @@ fn a_write_waits_for_the_intent_of_its_own_region() {
     assert_eq!([1, 2], [0, 5 * BLOCK].map(|at| setup.origin.content()[at]));
 }
 
+/// A cache with the volume "v", and another one with dirty blocks that were not flushed, both in
+/// write-back. Returns where the entries of the dirty blocks are.
+fn with_dirty_neighbour() -> (Setup, Arc<Volume>, Range<u64>) {
+    let setup = Setup::new(16);
+    setup
+        .cache
+        .set_mode(&setup.volume(), Mode::WriteBack)
+        .unwrap();
+    let attached = Attachment {
+        mode: Mode::WriteBack,
+        ..attachment("busy", &MemoryDisk::new(1 << 20), 16)
+    };
+    let busy = setup.cache.attach(attached).unwrap();
+    setup.cache.write(&busy, &[2; 4 * BLOCK], 0).unwrap();
+    let state = setup.cache.lock();
+    let slots = (0..4).map(|block| state.blocks.find(busy.id, block).unwrap());
+    let slots: Vec<_> = slots.collect();
+    drop(state);
+    let (first, last) = (slots.iter().min().unwrap(), slots.iter().max().unwrap());
+    let entries = Superblock::entry_at(*first)..Superblock::entry_at(last + 1);
+    (setup, busy, entries)
+}
+
+/// Regression: one flush at a time made the dirty blocks of all volumes durable.
+#[test]
+fn a_flush_does_not_wait_for_that_of_another_volume() {
+    let (setup, busy, entries) = with_dirty_neighbour();
+    let (cache, valve) = (&setup.cache, hold(&setup.ssd, entries));
+    beside_held(
+        &valve,
+        || cache.flush(&busy).unwrap(),
+        || {
+            setup.write(0, BLOCK, 1);
+            cache.flush(&setup.volume()).unwrap();
+            cache.flush_back(&setup.volume()).unwrap();
+            cache.zero(&setup.volume(), 0, BLOCK as u64).unwrap();
+            cache.detach(&setup.volume(), false).unwrap();
+        },
+    );
+}
+
+/// Regression: a flush made the dirty blocks of all volumes durable.
+#[test]
+fn a_flush_writes_no_entries_of_another_volume() {
+    let (setup, busy, entries) = with_dirty_neighbour();
+    setup.write(0, BLOCK, 1);
+    let failing = Fault::new(Operation::Write, Effect::Error(5));
+    setup.ssd.inject(failing.within(entries));
+    setup.cache.flush(&setup.volume()).unwrap();
+    assert_eq!("ok", setup.cache.status().device.state);
+    assert_eq!(4, setup.cache.dirty_blocks(&busy));
+    // All of them are, with one pass, at the end of the process.
+    assert!(setup.cache.commit_all().is_err());
+    assert_eq!("failed", setup.cache.status().device.state);
+}
+
 /// Work on a volume.
 type Work = fn(&Cache, &Volume);
 

@@ -376,7 +376,7 @@ fn an_origin_that_hangs_holds_up_no_other_volume() {
         cache.detach(&third, false).unwrap();
         cache.detach(&setup.volume(), false).unwrap();
         // What hangs is durable on the device.
-        cache.commit().unwrap();
+        cache.commit_all().unwrap();
         assert_eq!(1, cache.status().volumes["hung"].dirty);
         valve.open();
         written.join().unwrap().unwrap();

@@ -134,8 +134,8 @@ impl World {
     fn round(&mut self, next: Next) -> Next {
         match next {
             Next::Begin => {
-                self.state.choose_written();
-                Next::Choose(self.state.begin_commit(9))
+                self.state.choose_written(V);
+                Next::Choose(self.state.begin_commit(V, 9))
             }
             Next::Choose(versions) => {
                 self.state.end_commit(&versions);
