@@ -273,6 +273,8 @@ class BlockStore:
         self, block_size: int, key: bytes | None,
         read: Callable[[str, int, int], bytes],
         fetch: Callable[[str], _Path],
+        lookup: tuple[int, Callable[[int], tuple | None],
+                      Callable[[int], tuple | None]] | None = ...,
     ) -> None: ...
     def set_keys(
         self, number: int, former: list[tuple[int, bytes]]) -> None: ...

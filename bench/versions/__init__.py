@@ -64,6 +64,9 @@ CASES = (
                    cases.Option('gib', (1.0, 10.0, 100.0), 'GiB of other'
                                 ' blocks in the store', many=True,
                                 selects=True, quick=(0.0625, 0.125)),)),
+    cases.Case('saves', 'Many saves in a row, of one block each, and a prune.',
+               'growth:saves', _PAGE, (
+                   cases.Option('versions', 1000, 'saves', quick=4),)),
     cases.Case('sampling', 'Blocks that are stored again since copies are'
                ' searched by samples.', 'sampling:sampling', _PAGE, (
                    cases.Option('mib', 512, 'MiB of a disk at first',

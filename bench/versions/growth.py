@@ -11,108 +11,95 @@
 #    under the License.
 """What operations on one small disk cost as the store around it grows.
 
-The store is filled with packs of other blocks, which are sparse files: their
-indexes are whole, of random names, so that all of an operation on the disk is
-what it is in a store of that size. No version has these blocks, and nothing
-reads them.
+The store is filled with other blocks: see :mod:`bench.versions.grown`.
 """
 
 import collections.abc
+import contextlib
 import dataclasses
-import os
 import pathlib
 import random
 import shutil
-import struct
 import sys
+import time
 
 from bench.harness import processes
 from bench.harness import runs
 from bench.harness import tables
 from bench.versions import disks
-from diffcache_openstack import _native
+from bench.versions import grown
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import hook_files
-from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
 
 DISK_BLOCKS = 16384
-PACK_BLOCKS = 16384
-_FRAME_BLOCKS = 256
-_SECTION_BLOCKS = 1024
-_NAME_BYTES = 24
-PACKS_IN_GIB = (1 << 30) // (PACK_BLOCKS * disks.BLOCK)
 
 
 class _CountedStore(file.FileStore):
-    """A store of files that counts reads, as an object server would."""
+    """A store of files that counts requests, as an object server would.
+
+    :ivar requests: what was asked for, and of which blob
+    :ivar read_bytes: what was read, in bytes
+    :ivar written_bytes: what was written, in bytes
+    """
 
     def __init__(self, directory: pathlib.Path) -> None:
         super().__init__(directory)
-        self.requests = self.bytes = 0
+        self.clear()
 
     def local_path(self, name: str) -> pathlib.Path | None:
         return None
 
+    def names(self) -> list[str] | None:
+        return None
+
+    def clear(self) -> None:
+        """Count from here on."""
+        self.requests: list[str] = []
+        self.read_bytes = self.written_bytes = self.catalogue_bytes = 0
+
+    def found(self) -> dict:
+        """Return what was counted, and how much of it are catalogues."""
+        return {'requests': self.requests, 'read': self.read_bytes,
+                'written': self.written_bytes,
+                'catalogue': self.catalogue_bytes}
+
+    def _count(self, what: str, name: str, size: int = 0) -> None:
+        self.requests.append(f'{what} {name}')
+        if name.startswith(('head-', 'records-')):
+            self.catalogue_bytes += size
+
     def read(self, name: str, offset: int = 0,
              length: int | None = None) -> bytes:
-        data = super().read(name, offset, length)
-        self.requests += 1
-        self.bytes += len(data)
+        data = b''
+        try:
+            data = super().read(name, offset, length)
+        finally:
+            self._count('read', name, len(data))
+        self.read_bytes += len(data)
         return data
 
+    def size(self, name: str) -> int:
+        self._count('size', name)
+        return super().size(name)
 
-def _hash(data: bytes, scratch: pathlib.Path) -> bytes:
-    scratch.write_bytes(data)
-    return bytes.fromhex(_native.hash_file(scratch))
+    def create(self, name: str, data: bytes) -> None:
+        self._count('create', name, len(data))
+        self.written_bytes += len(data)
+        super().create(name, data)
 
+    def replace(self, name: str, data: bytes) -> None:
+        self._count('replace', name, len(data))
+        self.written_bytes += len(data)
+        super().replace(name, data)
 
-def index_of(number: int, scratch: pathlib.Path) -> bytes:
-    """Return the index of a pack of random blocks that are not compressed."""
-    names = os.urandom(PACK_BLOCKS * _NAME_BYTES)
-    frames = range(PACK_BLOCKS // _FRAME_BLOCKS)
-    frame_bytes = _FRAME_BLOCKS * disks.BLOCK
-    dense = 2
-    head = b'DCVINDX1' + struct.pack(
-        '<8IQ', 1, number, 0, disks.BLOCK, dense, PACK_BLOCKS, PACK_BLOCKS,
-        len(frames), 32 + len(frames) * frame_bytes)
-    head += b''.join(struct.pack(
-        '<IIQII16x', frame * _FRAME_BLOCKS, _FRAME_BLOCKS,
-        32 + frame * frame_bytes, frame_bytes, 1) for frame in frames)
-    section = _SECTION_BLOCKS * _NAME_BYTES
-    head += b''.join(_hash(names[at:at + section], scratch)[:16]
-                     for at in range(0, len(names), section))
-    return head + names + _hash(head, scratch)
+    def put_file(self, name: str, path: pathlib.Path) -> None:
+        self._count('put', name)
+        self.written_bytes += path.stat().st_size
+        super().put_file(name, path)
 
-
-def grow(directory: pathlib.Path, packs: int) -> None:
-    """Add packs of other blocks to a store until it has so many of them."""
-    access = store_access.StoreAccess(file.FileStore(directory))
-    scratch = directory.with_name('scratch')
-    with access.writing() as staging:
-        head = access.head()
-        indexes = []
-        for _ in range(packs - sum(pack.origin == 0
-                                   for pack in head.packs.values())):
-            number = head.next_pack
-            head.next_pack += 1
-            index = index_of(number, scratch)
-            entry = catalogue.Pack(
-                f'pack-{number:08d}-00000000', f'index-{number:08d}-00000000',
-                0, 0, PACK_BLOCKS, 32 + PACK_BLOCKS * disks.BLOCK, len(index),
-                3, index[-32:].hex())
-            indexes.append(directory / entry.index)
-            indexes[-1].write_bytes(index)
-            with open(directory / entry.blob, 'wb') as stream:
-                stream.truncate(entry.data_bytes)
-            head.packs[number] = entry
-        with access.opened(head) as opened:
-            for name, path in hook_files.add(
-                    head, opened, indexes, staging / 'hooks', 'grown'):
-                access.store.put_file(name, path)
-        access.commit(head)
+    def delete(self, name: str) -> None:
+        self._count('delete', name)
+        super().delete(name)
 
 
 @dataclasses.dataclass
@@ -152,21 +139,42 @@ class _Operations:
         output.unlink()
         return spent
 
+    def prune(self) -> dict:
+        """Delete the first version, and prune."""
+        with self.opened() as store:
+            store.delete([store.versions('a')[0].id])
+        return self.command('prune')
+
+    @contextlib.contextmanager
+    def opened(self) -> collections.abc.Iterator[version_store.VersionStore]:
+        yield version_store.VersionStore.open(file.FileStore(
+            self.work / 'store'))
+
     def all(self) -> dict[str, dict]:
         """Measure each."""
-        return {'list': self.command('list'), 'save': self.save(),
-                'restore': self.restore()}
+        return {'read': self.requests(), 'list': self.command('list'),
+                'save': self.save(), 'restore': self.restore(),
+                'prune': self.prune(), 'pruned': self.pruned()}
 
-    def requests(self) -> dict[str, int]:
-        """Count the reads of a save from a store of objects."""
+    def pruned(self) -> dict:
+        """Count what a prune reads after a version was deleted."""
+        with self.opened() as store:
+            store.delete([store.versions('a')[0].id])
+            stored = store.bytes_stored()
+        counted = _CountedStore(self.work / 'store')
+        version_store.VersionStore.open(counted).prune()
+        return counted.found() | {'stored': stored}
+
+    def requests(self) -> dict:
+        """Count the requests of a save to a store of objects.
+
+        As from an agent, which knows the format of the disk.
+        """
         store = _CountedStore(self.work / 'store')
         self.change()
-        version_store.VersionStore.open(store).save(
-            [version_store.Disk(self.work / 'disk', 'a')])
-        head = commits.load(store)
-        name = commits.blob_name(head.number)
-        return {'requests': store.requests, 'bytes': store.bytes,
-                'catalogue': store.size(name)}
+        version_store.VersionStore.open(store).save([version_store.Disk(
+            self.work / 'disk', 'a', format='raw')])
+        return store.found()
 
 
 def measure(work: pathlib.Path, gib: float) -> dict:
@@ -180,9 +188,9 @@ def measure(work: pathlib.Path, gib: float) -> dict:
     operations = _Operations(work, noise)
     operations.command('save', work / 'disk', '--series', 'a')
     # A process counts the memory of the one that starts it as its own.
-    processes.run(sys.executable, '-m', 'bench.versions.growth',
-                  work / 'store', round(gib * PACKS_IN_GIB))
-    found = operations.all() | {'read': operations.requests()}
+    processes.run(sys.executable, '-m', 'bench.versions.grown',
+                  work / 'store', round(gib * grown.PACKS_IN_GIB))
+    found = operations.all()
     shutil.rmtree(work)
     return found
 
@@ -193,18 +201,68 @@ def growth(run: runs.Run) -> None:
     for gib in run.options.gib:
         found = run.keep(f'{gib:g} GiB', lambda gib=gib: measure(
             run.work / 'growth', gib))
+        read, pruned = found['read'], found['pruned']
         rows.append((f'{gib:g}', *(
             f'{found[name][field]:{digits}}' for field, digits in (
                 ('peak_mb', '.0f'), ('cpu_s', '.2f'))
-            for name in ('list', 'save', 'restore')),
-            found['read']['requests'], tables.megabytes(
-                found['read']['bytes']), found['read']['catalogue']))
+            for name in ('list', 'save', 'restore', 'prune')),
+            len(read['requests']), tables.megabytes(read['read']),
+            read['catalogue'], f'{pruned["read"] / pruned["stored"]:.2%}'))
     run.table('A disk of 64 MiB in stores of other blocks', (
         'GiB', 'Listing, MB', 'Save of one block, MB', 'Restore, MB',
-        'Listing, CPU s', 'Save, CPU s', 'Restore, CPU s',
-        'Reads of a save', 'MB read of the store', 'Bytes of a catalogue'),
-        rows)
+        'Prune, MB', 'Listing, CPU s', 'Save, CPU s', 'Restore, CPU s',
+        'Prune, CPU s', 'Requests of a save', 'MB read of the store',
+        'Bytes of catalogues', 'Read by a prune'), rows)
 
 
-if __name__ == '__main__':
-    grow(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+def saves(run: runs.Run) -> None:
+    """Measure the first, the middle and the last of many saves of a disk."""
+    found = run.keep('saves', lambda: _saves(
+        run.work / 'saves', run.options.versions))
+    run.table('Saves of one block each of a disk of 4 MiB', (
+        'Save', 'CPU s', 'Requests', 'Bytes read', 'Bytes written'), [
+            (name, f'{each["cpu_s"]:.3f}', each['requests'], each['read'],
+             each['written']) for name, each in found['saves'].items()])
+    pruned = found['prune']
+    run.table('Prune after one of them was deleted', (
+        'CPU s', 'Requests', 'Bytes read', 'Of the store'), [(
+            f'{pruned["cpu_s"]:.2f}', pruned['requests'], pruned['read'],
+            f'{pruned["read"] / pruned["stored"]:.2%}')])
+
+
+def _saves(work: pathlib.Path, versions: int) -> dict:
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    noise = random.Random(1)
+    blocks = 1024
+    (work / 'disk').write_bytes(noise.randbytes(blocks * disks.BLOCK))
+    store = _CountedStore(work / 'store')
+    opened = version_store.VersionStore.open(store)
+    disk = version_store.Disk(work / 'disk', 'a', format='raw')
+    opened.save([disk])
+
+    def change_and_save() -> None:
+        with open(work / 'disk', 'r+b') as stream:
+            stream.seek(noise.randrange(blocks) * disks.BLOCK)
+            stream.write(disks.block(noise))
+        opened.save([disk])
+
+    found = {}
+    for number in range(1, versions + 1):
+        spent = _spent(store, change_and_save)
+        if number in (1, versions // 2, versions):
+            found[str(number)] = spent
+    opened.delete([opened.versions('a')[versions // 2].id])
+    stored = opened.bytes_stored()
+    pruned = _spent(store, opened.prune) | {'stored': stored}
+    shutil.rmtree(work)
+    return {'saves': found, 'prune': pruned}
+
+
+def _spent(store: _CountedStore, work: collections.abc.Callable[[], object]
+           ) -> dict:
+    store.clear()
+    started = time.process_time()
+    work()
+    return store.found() | {'cpu_s': time.process_time() - started,
+                            'requests': len(store.requests)}

@@ -24,7 +24,7 @@ import shutil
 
 from bench.harness import runs
 from bench.versions import disks
-from bench.versions import growth
+from bench.versions import grown
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions import version_store
 
@@ -80,7 +80,7 @@ class _Mix:
         self._stored = 0
         _write(self._disk, [(0, 1)])
         self.save('first', [(0, 1)])
-        growth.grow(work / 'store', _OTHER_GIB * growth.PACKS_IN_GIB)
+        grown.grow(work / 'store', _OTHER_GIB * grown.PACKS_IN_GIB)
 
     def save(self, server: str, files: collections.abc.Iterable[_File],
              own: random.Random | None = None, scattered: int = 0) -> None:
@@ -140,9 +140,20 @@ def _distribution(mix: _Mix, noise: random.Random, blocks: int) -> None:
         files = _replaced(noise, files, 0.05)
 
 
+def _hundred(mix: _Mix, noise: random.Random, blocks: int) -> None:
+    """Save a hundred servers with the same upgrades, of an eighth the size."""
+    files = _files(noise, blocks // 8)
+    own = [random.Random(server) for server in range(100)]
+    for _ in range(2):
+        for server, chance in enumerate(own):
+            mix.save(f'vm-{server}', files, chance, blocks // 1600)
+        files = _replaced(noise, files, 0.05)
+
+
 _MIXES = {'ten versions of a server': _chain,
           'four servers with the same upgrades': _alike,
-          'ten servers of one distribution': _distribution}
+          'ten servers of one distribution': _distribution,
+          'a hundred servers with the same upgrades': _hundred}
 
 
 def sampling(run: runs.Run) -> None:

@@ -139,7 +139,7 @@ class Stores:
         if self._arbiter_of is not None and not seen.exclusive:
             # A host may have been killed between decision and publication.
             arbitration.publish_decided(
-                seen, self._arbiter_of(task_id, self._place()))
+                seen, self._arbiter_of(task_id, self._place()).read())
         store = self._engine(
             self._changed(project_id, seen),
             self._known_key(seen, project_id), project_id, None)

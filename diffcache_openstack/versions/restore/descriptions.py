@@ -142,8 +142,11 @@ def _document(access: store_access.StoreAccess, head: catalogue.Catalogue,
     :param named: returns what the description has for a path
     """
     def place(blob: str) -> str:
-        path = access.store.local_path(blob)
-        assert path is not None
+        path = access.local_path(blob)
+        if path is None:
+            raise exceptions.InvalidInput(
+                'The version was saved to a store without files on a host, and'
+                ' copied: restore it instead.')
         return named(path)
 
     return {

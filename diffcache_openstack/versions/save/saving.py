@@ -35,6 +35,7 @@ from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
+from diffcache_openstack.versions.store import blob_parts
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import hook_files
@@ -74,8 +75,8 @@ def save_disks(access: store_access.StoreAccess,
     started = time.monotonic()
     work = None if token is None else hashlib.sha256(
         token.encode()).hexdigest()[:32]
-    with access.writing(work) as staging:
-        head = access.head_or_new()
+    with access.writing(work) as writing:
+        head = writing.head or access.new_head()
         if token is not None and (existing := head.of_token(token)):
             return existing
         if token is not None and head.number == 0:
@@ -83,7 +84,7 @@ def save_disks(access: store_access.StoreAccess,
             # same in the next attempt.
             access.commit(head)
         with access.opened(head) as opened:
-            save = _Save(access, head, opened, staging, token)
+            save = _Save(access, head, opened, writing.staging, token)
             save.run(requests, progress)
             # Until it is durable, which the record itself cannot know.
             seconds = round(time.monotonic() - started, 3)
@@ -388,12 +389,13 @@ class _Save:
 
     def _commit(self) -> None:
         """Upload everything, and commit the catalogue."""
-        before = self._head.blobs()
+        before = self._head.replaceable_blobs()
         try:
             self._uploads += hook_files.add(
                 self._head, self._opened, self._indexes,
                 self._staging / 'hooks', self._suffix,
                 merges=not self._access.store.append_only)
+            self._join_uploads()
             upload_journal.UploadJournal(
                 self._access.store, self._staging).upload(self._uploads)
             self._access.keep_reserve(self._head)
@@ -402,7 +404,23 @@ class _Save:
                 self._remove_uploads()
             raise
         self._access.commit(self._head, [name for name, _ in self._uploads])
-        self._remove(before - self._head.blobs(), 'an earlier state')
+        self._remove(before - self._head.replaceable_blobs(),
+                     'an earlier state')
+
+    def _join_uploads(self) -> None:
+        """Make the files of a small save one blob of a store of objects."""
+        store = self._access.store
+        # What a later save replaces has to be a blob that can be removed.
+        small = [(name, path) for name, path in self._uploads
+                 if not name.startswith(('base-', 'hooks-'))]
+        if (store.append_only or not small
+                or store.local_path(small[0][0]) is not None):
+            return
+        joined = self._staging / 'joined'
+        if parts := blob_parts.join(small, joined):
+            self._head.rename(parts)
+            self._uploads = [(small[0][0], joined), *(
+                upload for upload in self._uploads if upload not in small)]
 
     def _is_resumed_after(self, error: BaseException) -> bool:
         return self._token is not None and exceptions.is_resumable(error)

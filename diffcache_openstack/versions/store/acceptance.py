@@ -116,8 +116,9 @@ class _Acceptance:
 
     def run(self) -> Accepted:
         """Accept what can be, refuse the rest, and remove both."""
-        with self._inbox.lock(), self._access.writing() as staging:
-            head = self._access.head_or_new()
+        with self._inbox.lock(), self._access.writing() as writing:
+            head, staging = writing.head, writing.staging
+            head = head or self._access.new_head()
             self._copy_key_ids()
             while (data := self._proposal(head.number + 1)) is not None:
                 try:
@@ -153,7 +154,8 @@ class _Acceptance:
         :raises IntegrityError: it changes what the store has, or is damaged
         """
         name = commits.blob_name(head.number + 1)
-        proposal = catalogue.Catalogue.decode(data, name)
+        proposal = catalogue.Catalogue.decode(data, name,
+                                              self._access.store.read)
         self._access.check_key(proposal)
         _refuse_changes(head, proposal)
         new = sorted(proposal.blobs() - head.blobs())
@@ -301,7 +303,7 @@ class _Acceptance:
             with contextlib.suppress(exceptions.FormatError,
                                      exceptions.IntegrityError):
                 found = catalogue.Catalogue.decode(
-                    data, commits.blob_name(number))
+                    data, commits.blob_name(number), self._access.store.read)
                 self._result.refused += sorted(
                     found.versions.keys() - head.versions.keys()
                     - set(self._result.refused))
@@ -392,6 +394,9 @@ def _refuse_changes(head: catalogue.Catalogue,
         # Each is compared with its image, which has to be read for it.
         fail(f'it adds an index of base image {base_id:.80}, which no version '
              f'that it adds has.')
+    for name in ('packs', 'maps'):
+        if getattr(head, name).segments != getattr(proposal, name).segments:
+            fail(f'it has other segments of {name}.')
     for name in ('next_pack', 'next_map', 'next_version'):
         if getattr(proposal, name) < getattr(head, name):
             fail(f'its {name} is lower.')

@@ -96,7 +96,6 @@ def commit(store: base.BlobStore, arbiter: Arbiter, new: catalogue.Catalogue,
     data = new.encode(key)
     position = Position(new.number, catalogue.digest_of(data))
     store.flush()
-    commits.refuse_overtaken(store, new.number)
     candidate = candidate_name(position)
     store.replace(candidate, data)
     try:
@@ -110,28 +109,25 @@ def commit(store: base.BlobStore, arbiter: Arbiter, new: catalogue.Catalogue,
     _publish(store, new, data)
 
 
-def publish_decided(store: base.BlobStore, arbiter: Arbiter
-                    ) -> Position | None:
+def publish_decided(store: base.BlobStore, decided: Position | None) -> None:
     """Complete the commit of a writer that was killed after the decision.
 
-    :returns: the position that was decided
+    :param decided: what the arbiter decided last
     :raises IntegrityError: the candidate is damaged
     """
-    decided = arbiter.read()
     if decided is None:
-        return None
+        return
     candidate = candidate_name(decided)
     if store.exists(commits.blob_name(decided.number)):
         store.delete(candidate)
     elif store.exists(candidate):
         data = store.read(candidate)
-        head = catalogue.Catalogue.decode(data, candidate)
+        head = catalogue.Catalogue.decode(data, candidate, store.read)
         if position_of(head) != decided:
             raise exceptions.IntegrityError(
                 f'{candidate} is not the catalogue that the conductor has: '
                 f'restore it from a copy of the store.')
         _publish(store, head, data)
-    return decided
 
 
 def check(decided: Position | None, head: catalogue.Catalogue | None) -> None:

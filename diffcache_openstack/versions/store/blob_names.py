@@ -16,7 +16,8 @@ from typing import Iterable
 
 from diffcache_openstack.versions.store import commits
 
-_NUMBERED = re.compile(r'(pack|index|map|manifest|hooks)-\d{8,}-[a-z0-9]+'
+_NUMBERED = re.compile(r'(pack|index|map|manifest|hooks|records)-\d{8,}-'
+                       r'[a-z0-9]+'
                        r'|base-[a-z0-9]+-[a-z0-9]+'
                        r'|next-\d{10,}-[0-9a-f]+')
 
@@ -25,6 +26,21 @@ def is_own(name: str) -> bool:
     """Return whether a version store may have named a blob so."""
     return (_NUMBERED.fullmatch(name) is not None
             or commits.is_bookkeeping(name))
+
+
+def is_after(name: str, pack: int, map_: int, version: int) -> bool:
+    """Return whether a blob has a number that is not given yet, or none.
+
+    :param pack: the number of the next pack
+    :param map_: of the next map
+    :param version: of the next version
+    """
+    match = _NUMBERED.fullmatch(name)
+    if match is None or name.startswith('records-'):
+        return False
+    kind, number = name.split('-')[:2]
+    least = {'pack': pack, 'index': pack, 'map': map_, 'manifest': version}
+    return kind not in least or int(number) >= least[kind]
 
 
 def foreign(names: Iterable[str]) -> list[str]:

@@ -20,25 +20,27 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import re
 from typing import Any
+from typing import Callable
+from typing import Mapping
+from typing import MutableMapping
 from typing import TypeVar
 import zlib
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.store import blob_parts
 from diffcache_openstack.versions.store import checksums
+from diffcache_openstack.versions.store import record_checks
+from diffcache_openstack.versions.store import record_tables
 
 FORMAT = 1
 _MAGIC = b'DCVHEAD1'
+_SEGMENT = re.compile(r'records-\d{8,}-[a-z0-9]+')
 # More than any catalogue has once it is decompressed: some hundred thousand
 # versions. A few bytes of a forged one could become more than memory holds.
 MOST_BYTES = 256 << 20
 
-# Largest numbers of catalogues: of what is counted and named, of bytes, and of
-# a disk's size (16 TiB). Native code takes no larger ones.
-_MOST_NUMBER = 2 ** 32 - 1
-_MOST_SIZE = 2 ** 63 - 1
-_MOST_DISK = 1 << 44
-_DISK_FORMATS = (None, 'raw', 'qcow2')
 # A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
 Root = tuple[int, int, int]
 ZERO_ROOT: Root = (0, 0, 0)
@@ -143,8 +145,8 @@ class Version:
         base = fields['base']
         snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
         kind, map_id, index = fields['root']
-        root = tuple(_number(part) for part in (kind, map_id, index))
-        return _checked(cls(**(fields | {
+        root = tuple(map(record_checks.number, (kind, map_id, index)))
+        return record_checks.checked(cls(**(fields | {
             'root': root, 'base': None if base is None else Base(**base),
             'snapshots': snapshots})))
 
@@ -172,8 +174,10 @@ class Catalogue:
     next_map: int = 1
     next_version: int = 1
     versions: dict[str, Version] = dataclasses.field(default_factory=dict)
-    packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
-    maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
+    packs: record_tables.RecordTable[Pack] = dataclasses.field(
+        default_factory=record_tables.RecordTable)
+    maps: record_tables.RecordTable[Blob] = dataclasses.field(
+        default_factory=record_tables.RecordTable)
     bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
     # Of some versions, by their ids; see :mod:`.manifests`.
     manifests: dict[str, Blob] = dataclasses.field(default_factory=dict)
@@ -191,6 +195,10 @@ class Catalogue:
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
     # The checksum of that blob in hex; empty before the first commit.
     digest: str = ''
+    # The numbers that the pointers had when it was read, by their names; None
+    # if they were not read. See :mod:`.commits`.
+    pointers: dict[str, int] | None = dataclasses.field(
+        default=None, repr=False, compare=False)
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.
@@ -211,18 +219,55 @@ class Catalogue:
         """Return the names of all blobs that this catalogue needs."""
         found = {pack.blob for pack in self.packs.values()}
         found |= {pack.index for pack in self.packs.values()}
-        found |= {blob.blob for blob in self.maps.values()}
-        found |= {blob.blob for blob in self.manifests.values()}
-        found |= {blob.blob for blob in self.hooks.values()}
-        return found | {blob.blob for blob in self.bases.values()}
+        found |= {blob.blob for records in (self.maps, self.manifests)
+                  for blob in records.values()}
+        found |= self.recent_blobs()
+        return {blob_parts.whole(name) for name in found}
+
+    def recent_blobs(self) -> set[str]:
+        """Return the names of the blobs that it needs, but for old ones.
+
+        Those are left out that only segments of records name.
+        """
+        found = {name for table in (self.packs, self.maps)
+                 for segment in table.segments for name in segment.blobs}
+        for pack in self.packs.recent().values():
+            found |= {pack.blob, pack.index}
+        for records in (self.maps.recent(), self.manifests, self.hooks,
+                        self.bases):
+            found |= {blob.blob for blob in records.values()}
+        return {blob_parts.whole(name) for name in found}
+
+    def replaceable_blobs(self) -> set[str]:
+        """Return the names of the blobs that a save may replace."""
+        return {blob.blob for records in (self.hooks, self.bases)
+                for blob in records.values()}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether some records are in segments, which are not all read."""
+        return bool(self.packs.segments or self.maps.segments)
+
+    def largest_pack(self) -> int:
+        """Return the bytes of the largest pack with its index."""
+        return self.packs.totals(bytes_of)[1]
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Give other names to files, by the names that they have."""
+        for number, pack in self.packs.recent().items():
+            if pack.index in names:
+                self.packs[number] = dataclasses.replace(
+                    pack, blob=names.get(pack.blob, pack.blob),
+                    index=names[pack.index])
+        for records in (self.maps, self.manifests, self.hooks, self.bases):
+            _rename(records, names)
 
     def bytes_stored(self) -> int:
         """Return the bytes of all blobs that this catalogue needs."""
-        packs = sum(pack.data_bytes + pack.index_bytes
-                    for pack in self.packs.values())
-        blobs = (*self.maps.values(), *self.bases.values(),
-                 *self.manifests.values(), *self.hooks.values())
-        return packs + sum(blob.bytes for blob in blobs)
+        blobs: list[Pack | Blob] = [*self.packs.values()]
+        for records in (self.maps, self.bases, self.manifests, self.hooks):
+            blobs += records.values()
+        return sum(bytes_of(blob) for blob in blobs)
 
     def of_series(self, series: str) -> list[Version]:
         """Return the versions of a series, oldest first."""
@@ -277,7 +322,12 @@ class Catalogue:
             'next_version': self.next_version,
             'versions': [dataclasses.asdict(version) for version
                          in self.versions.values()],
-            'packs': _fields_of(self.packs), 'maps': _fields_of(self.maps),
+            'packs': _fields_of(self.packs.changes()),
+            'maps': _fields_of(self.maps.changes()),
+            'segments': {
+                name: [dataclasses.asdict(each) for each in table.segments]
+                for name, table in (('packs', self.packs),
+                                    ('maps', self.maps))},
             'bases': _fields_of(self.bases),
             'manifests': _fields_of(self.manifests),
             'hooks': _fields_of(self.hooks)}
@@ -291,10 +341,13 @@ class Catalogue:
         return checksums.append(body)
 
     @classmethod
-    def decode(cls, data: bytes, name: str) -> 'Catalogue':
+    def decode(cls, data: bytes, name: str,
+               read: Callable[[str], bytes] | None = None) -> 'Catalogue':
         """Parse what :meth:`encode` returned.
 
         :param name: of the blob, for messages
+        :param read: returns the bytes of a blob, by its name: of the segments
+            of the catalogue, where these are needed
         :raises IntegrityError: the bytes do not match their checksum
         :raises FormatError: they are not a catalogue, or of another format
         """
@@ -306,7 +359,7 @@ class Catalogue:
             text, code = _inflated(body[len(_MAGIC):])
             fields = json.loads(text)
             if fields['format'] == FORMAT:
-                head = cls._from_fields(fields)
+                head = cls._from_fields(fields, read)
                 head.seal = _Seal(hashlib.sha256(
                     body[:len(body) - len(code)]).digest(), code)
                 head.digest = digest_of(data)
@@ -321,90 +374,108 @@ class Catalogue:
             f'{FORMAT}: use the release that wrote it.')
 
     @classmethod
-    def _from_fields(cls, fields: dict[str, Any]) -> 'Catalogue':
+    def _from_fields(cls, fields: dict[str, Any],
+                     read: Callable[[str], bytes] | None) -> 'Catalogue':
         versions = map(Version.from_dict, fields['versions'])
         return cls(
-            number=_number(fields['number']), store_id=fields['store_id'],
-            block_size=_number(fields['block_size']),
+            number=record_checks.number(fields['number']),
+            store_id=fields['store_id'],
+            block_size=record_checks.number(fields['block_size']),
             key_check=fields['key_check'],
-            key_number=_number(fields['key_number']),
-            key_id=_text(fields['key_id']),
+            key_number=record_checks.number(fields['key_number']),
+            key_id=record_checks.text(fields['key_id']),
             former_keys={
-                _number(int(number)): bytes.fromhex(key) for number, key
-                in fields['former_keys'].items()},
-            next_pack=_number(fields['next_pack']),
-            next_map=_number(fields['next_map']),
-            next_version=_number(fields['next_version']),
+                record_checks.number(int(number)): bytes.fromhex(key)
+                for number, key in fields['former_keys'].items()},
+            next_pack=record_checks.number(fields['next_pack']),
+            next_map=record_checks.number(fields['next_map']),
+            next_version=record_checks.number(fields['next_version']),
             versions={version.id: version for version in versions},
-            packs={_number(int(number)): _checked(Pack(**pack))
-                   for number, pack in fields['packs'].items()},
-            maps={_number(int(number)): _checked(Blob(**blob))
-                  for number, blob in fields['maps'].items()},
-            bases={base_id: _checked(Blob(**blob))
+            packs=_table(fields, 'packs', Pack, read),
+            maps=_table(fields, 'maps', Blob, read),
+            bases={base_id: record_checks.checked(Blob(**blob))
                    for base_id, blob in fields['bases'].items()},
-            manifests={version_id: _checked(Blob(**blob)) for version_id, blob
-                       in fields['manifests'].items()},
-            hooks={_number(int(number)): _checked(Blob(**blob))
-                   for number, blob in fields['hooks'].items()})
-
-
-def _fields_of(records: dict[Any, Pack] | dict[Any, Blob]
-               ) -> dict[Any, dict[str, Any]]:
-    return {key: dataclasses.asdict(record)
-            for key, record in records.items()}
-
-
-def digest_of(data: bytes) -> str:
-    """Return the checksum that a catalogue's blob ends with, in hex."""
-    return data[-hashlib.sha256().digest_size:].hex()
-
-
-def _number(value: Any, most: int = _MOST_NUMBER) -> int:
-    """Return a number of a catalogue.
-
-    :raises ValueError: it is none, negative, or larger than any
-    """
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f'{value!r} is not a number from 0 to {most}')
-    return value
+            manifests={
+                version_id: record_checks.checked(Blob(**blob))
+                for version_id, blob in fields['manifests'].items()},
+            hooks=_records(fields['hooks'], Blob))
 
 
 _Record = TypeVar('_Record', Version, Pack, Blob)
 
 
-def _checked(record: _Record) -> _Record:
-    """Return a record of a catalogue whose numbers and names are valid.
-
-    :raises ValueError: one is not
-    """
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if field.type is int:
-            most = _MOST_SIZE if field.name != 'size' else _MOST_DISK
-            if field.name in ('number', 'generation', 'origin', 'level',
-                              'key'):
-                most = _MOST_NUMBER
-            _number(value, most)
-        elif field.type is float and type(value) not in (int, float):
-            raise ValueError(f'{value!r} is not a number')
-        elif field.type is str and not isinstance(value, str):
-            raise ValueError(f'{value!r} is not a text')
-        if field.name == 'check':
-            _refuse_other_checksums(value)
-        elif field.name == 'disk_format' and value not in _DISK_FORMATS:
-            raise ValueError('a disk has an unknown format')
-    return record
+def _fields_of(records: Mapping[Any, Pack | None] | Mapping[Any, Blob | None]
+               ) -> dict[Any, dict[str, Any] | None]:
+    return {key: None if record is None else dataclasses.asdict(record)
+            for key, record in records.items()}
 
 
-def _refuse_other_checksums(value: Any) -> None:
-    if len(bytes.fromhex(value)) != hashlib.sha256().digest_size:
-        raise ValueError(f'{value!r} is not a checksum')
+def _table(fields: dict[str, Any], name: str, kind: type[_Record],
+           read: Callable[[str], bytes] | None
+           ) -> record_tables.RecordTable[_Record]:
+    """Return the records of a catalogue that are in a table."""
+    segments = [_checked_segment(record_tables.Segment(**segment))
+                for segment in fields['segments'][name]]
+    numbers = [number for segment in segments
+               for number in (segment.first, segment.last)]
+    if numbers != sorted(numbers) or segments and read is None:
+        raise ValueError('segments overlap, or cannot be read')
+
+    def load(segment: record_tables.Segment) -> dict[int, _Record]:
+        assert read is not None
+        found = record_tables.read(read, segment)
+        try:
+            return _records(found, kind)
+        except (ValueError, TypeError) as exc:
+            raise exceptions.FormatError(
+                f'{segment.blob} has no valid records: restore it from a copy '
+                f'of the store.') from exc
+
+    recent = fields[name].items()
+    changes: dict[int, _Record | None] = {
+        record_checks.number(int(number)): None
+        for number, each in recent if each is None}
+    changes |= _records({number: each for number, each in recent
+                         if each is not None}, kind)
+    return record_tables.RecordTable(changes, segments, load)
 
 
-def _text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f'{value!r} is not a text')
-    return value
+def _records(fields: dict[str, Any], kind: type[_Record]
+             ) -> dict[int, _Record]:
+    return {
+        record_checks.number(int(number)): record_checks.checked(kind(**each))
+        for number, each in fields.items()}
+
+
+def _checked_segment(segment: record_tables.Segment) -> record_tables.Segment:
+    for number in (segment.first, segment.last, segment.records):
+        record_checks.number(number)
+    for size in (segment.bytes, segment.most_bytes):
+        record_checks.number(size, record_checks.MOST_SIZE)
+    record_checks.refuse_other_checksums(segment.check)
+    if not _SEGMENT.fullmatch(segment.blob):
+        raise ValueError(f'{segment.blob!r} is no name of a segment')
+    return segment
+
+
+def bytes_of(record: Pack | Blob) -> int:
+    """Return the bytes of what a record names."""
+    if isinstance(record, Pack):
+        return record.data_bytes + record.index_bytes
+    return record.bytes
+
+
+def _rename(records: MutableMapping[Any, Blob], names: dict[str, str]) -> None:
+    recent = (records.recent() if isinstance(
+        records, record_tables.RecordTable) else records)
+    for key, blob in list(recent.items()):
+        if blob.blob in names:
+            records[key] = dataclasses.replace(blob, blob=names[blob.blob])
+
+
+def digest_of(data: bytes) -> str:
+    """Return the checksum that a catalogue's blob ends with, in hex."""
+    return data[-hashlib.sha256().digest_size:].hex()
 
 
 def _code(key: bytes, digest: bytes) -> bytes:

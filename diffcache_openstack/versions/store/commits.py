@@ -81,9 +81,20 @@ def _read_pointers(store: base.BlobStore) -> tuple[dict[str, int], list[str]]:
     return numbers, damaged
 
 
-def _last_number(store: base.BlobStore) -> int | None:
+def _usual_pointers(number: int) -> dict[str, int]:
+    """Return what pointers have that were always moved in turns.
+
+    Where that is wrong, one is moved twice: the other leads to a catalogue
+    from which the following are found, too.
+    """
+    return {_POINTERS[(each + 1) % 2]: each for each in (number - 1, number)}
+
+
+def _last_number(store: base.BlobStore
+                 ) -> tuple[int | None, dict[str, int]]:
     """Return the number of the head, or one less; None in an empty store.
 
+    :returns: it, and the numbers in the pointers
     :raises IntegrityError: the pointers are damaged and blobs are not listed
     """
     numbers, damaged = _read_pointers(store)
@@ -91,18 +102,18 @@ def _last_number(store: base.BlobStore) -> int | None:
         LOG.warning('Ignoring a pointer, which the next commit writes anew: '
                     '%s', reason)
     if numbers:
-        return max(numbers.values())
+        return max(numbers.values()), numbers
     # To take this for an empty store would remove all of its blobs.
     names = store.names()
     if names is not None:
         found = [int(match[1]) for match in map(_NAME.fullmatch, names)
                  if match]
-        return max(found, default=None)
+        return max(found, default=None), numbers
     if damaged:
         raise exceptions.IntegrityError(
             f'{" ".join(damaged)} Without a pointer the last catalogue of '
             f'the store is unknown: restore one from a copy of the store.')
-    return None
+    return None, numbers
 
 
 def _read(store: base.BlobStore, number: int) -> catalogue.Catalogue:
@@ -112,7 +123,7 @@ def _read(store: base.BlobStore, number: int) -> catalogue.Catalogue:
     :raises IntegrityError: it is damaged, or another one under its name
     """
     name = blob_name(number)
-    found = catalogue.Catalogue.decode(store.read(name), name)
+    found = catalogue.Catalogue.decode(store.read(name), name, store.read)
     if found.number != number:
         raise exceptions.IntegrityError(
             f'{name} has catalogue {found.number}: restore it from a copy of '
@@ -130,23 +141,31 @@ def try_read(store: base.BlobStore, number: int
         return None
 
 
-def load(store: base.BlobStore) -> catalogue.Catalogue | None:
+def load(store: base.BlobStore, decided: int | None = None
+         ) -> catalogue.Catalogue | None:
     """Return the head; None if the store is empty.
 
+    :param decided: the number of a catalogue that an arbiter decided: if it
+        is there, the pointers are not read
     :raises IntegrityError: it is damaged
     """
-    number = _last_number(store)
-    if number is None:
-        head, number = None, 0
+    pointers: dict[str, int] = {}
+    head = None if decided is None else try_read(store, decided)
+    if head is not None:
+        pointers = _usual_pointers(head.number)
     else:
+        number, pointers = _last_number(store)
         try:
-            head = _read(store, number)
+            head = None if number is None else _read(store, number)
         except exceptions.NotFound as exc:
             raise exceptions.IntegrityError(
-                f'{blob_name(number)} is missing: restore it from a copy of '
-                f'the store.') from exc
+                f'{blob_name(number or 0)} is missing: restore it from a copy '
+                f'of the store.') from exc
+    number = head.number if head else 0
     while (following := try_read(store, number + 1)) is not None:
         head, number = following, number + 1
+    if head is not None:
+        head.pointers = pointers
     if head is None and store.exists(MARKER):
         # To take this for an empty store would remove all of its blobs.
         raise exceptions.IntegrityError(
@@ -168,7 +187,6 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
     """
     store.flush()
     name = blob_name(new.number)
-    refuse_overtaken(store, new.number)
     if not store.atomic and try_read(store, new.number) is None:
         # A killed writer may have left part of a blob, which is not valid.
         store.delete(name)
@@ -180,7 +198,7 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
         if store.read(name) != data:
             raise
     try:
-        refuse_overtaken(store, new.number)
+        _refuse_overtaken(store, new)
     except exceptions.Conflict:
         # Its name was free again: the writers that won are further on.
         store.delete(name)
@@ -191,30 +209,54 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
 
 def complete(store: base.BlobStore, new: catalogue.Catalogue) -> None:
     """Note that a catalogue, which is durable, is the head."""
-    _mark(store, new.store_id)
+    # Where there are pointers the mark was created before them. A prune
+    # replaces one that was removed from a store of objects.
+    if not new.pointers or store.local_path(MARKER) is not None:
+        mark(store, new.store_id)
     if store.append_only:
         # The pointers are moved when what was added is accepted.
         return
-    # The pointer with the lower number: a writer that is killed here may
-    # leave none in its place, and then the other has to be valid.
-    numbers, _damaged = _read_pointers(store)
-    pointer = min(_POINTERS, key=lambda each: numbers.get(each, 0))
+    if new.pointers is None:
+        new.pointers, _damaged = _read_pointers(store)
+    pointer = _older_pointer(new.pointers)
     store.replace(pointer, checksums.append(str(new.number).encode()))
-    store.delete(blob_name(new.number - KEPT))
+    new.pointers[pointer] = new.number
+    if new.number > KEPT:
+        store.delete(blob_name(new.number - KEPT))
 
 
-def refuse_overtaken(store: base.BlobStore, number: int) -> None:
+def _older_pointer(numbers: dict[str, int]) -> str:
+    """Return the pointer to move: one that is missing, or the older.
+
+    A writer that is killed while it moves it may leave none in its place, and
+    then the other has to be valid.
+    """
+    return min(_POINTERS, key=lambda each: numbers.get(each, 0))
+
+
+def _refuse_overtaken(store: base.BlobStore, new: catalogue.Catalogue
+                      ) -> None:
     """Refuse to commit a catalogue that follows an old one.
+
+    Whoever committed this number or a later one since the last catalogue was
+    read has moved the pointer that was the older one, unless the catalogue of
+    this number is still there.
 
     :raises Conflict: there is a later catalogue
     """
-    numbers, _damaged = _read_pointers(store)
-    if max(numbers.values(), default=0) >= number:
+    if new.pointers is None:
+        new.pointers, _damaged = _read_pointers(store)
+    found = max(new.pointers.values(), default=0)
+    with contextlib.suppress(exceptions.IntegrityError):
+        found = max(found, read_pointer(
+            store, _older_pointer(new.pointers)) or 0)
+    if found >= new.number:
         raise exceptions.Conflict(
-            f'Catalogue {number} was committed by another writer already.')
+            f'Catalogue {new.number} was committed by another writer already.')
 
 
-def _mark(store: base.BlobStore, store_id: str) -> None:
+def mark(store: base.BlobStore, store_id: str) -> None:
+    """Create the mark that a store is not empty, unless there is one."""
     if store.exists(MARKER):
         return
     with contextlib.suppress(exceptions.Conflict):
@@ -244,7 +286,7 @@ def find_damage(store: base.BlobStore, head: catalogue.Catalogue
 
 def _damaged_marker(store: base.BlobStore, head: catalogue.Catalogue
                     ) -> list[str]:
-    remedy = 'Delete it: the next save writes it anew.'
+    remedy = 'Delete it: the next prune writes it anew.'
     try:
         text = checksums.strip(store.read(MARKER), MARKER)
     except exceptions.NotFound:

@@ -80,8 +80,8 @@ def rotate(access: store_access.StoreAccess, new: bytes,
     # Loads cryptography, which other work on a store does not need.
     from diffcache_openstack.versions.store import key_chain
     later = access.with_key(new)
-    with access.writing():
-        head = access.head()
+    with access.writing() as writing:
+        head = writing.head or access.head()
         key_chain.replace(head, access.key, new)
         head.key_check = store_access.key_check(new)
         head.key_id = key_id
@@ -141,8 +141,8 @@ def retire(access: store_access.StoreAccess) -> KeyState:
 
     :raises Conflict: packs still have them
     """
-    with access.writing():
-        head = access.head()
+    with access.writing() as writing:
+        head = writing.head or access.head()
         now = state(head)
         if now.packs_left:
             raise exceptions.Conflict(

@@ -144,7 +144,7 @@ def damage(access: store_access.StoreAccess, blob: catalogue.Blob
 
 
 def _read(access: store_access.StoreAccess, blob: catalogue.Blob) -> bytes:
-    data = access.store.read(blob.blob)
+    data = access.read(blob.blob)
     body = checksums.strip(data, blob.blob)
     if data[len(body):].hex() != blob.check:
         raise exceptions.IntegrityError(
@@ -177,13 +177,13 @@ def keep(access: store_access.StoreAccess, version_id: str,
     :raises NotFound: the version was deleted
     :raises Busy: another writer holds the store
     """
-    with access.writing() as staging:
-        head = access.head()
+    with access.writing() as writing:
+        head = writing.head or access.head()
         version = head.find(version_id)
         kept = head.manifests.get(version.id)
         if kept is not None and damage(access, kept) is None:
             return
-        part = staging / 'manifest'
+        part = writing.staging / 'manifest'
         with files.space_errors(part):
             part.write_bytes(path.read_bytes())
             name = add(head, version, part, os.urandom(4).hex())

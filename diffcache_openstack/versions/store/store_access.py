@@ -12,19 +12,15 @@
 """Access to a version store: its catalogue, its lock, its blocks."""
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
+import math
 import pathlib
 import secrets
-import shutil
-import tempfile
-import threading
-from typing import Callable
-from typing import Collection
+import time
 from typing import Iterable
 from typing import Iterator
-from typing import ParamSpec
-from typing import TypeVar
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
@@ -33,9 +29,13 @@ from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import blob_names
+from diffcache_openstack.versions.store import blob_parts
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
+from diffcache_openstack.versions.store import local_files
+from diffcache_openstack.versions.store import orphans
+from diffcache_openstack.versions.store import segments
 from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +54,19 @@ _RESERVE_MARGIN = 1 << 20
 _COMMIT_MARGIN = 256 << 10
 
 
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """What a writer has that holds the lock.
+
+    :ivar staging: a directory for new files
+    :ivar head: the last catalogue, or None in an empty store. It is read
+        anew by each writer, and may be changed
+    """
+
+    staging: pathlib.Path
+    head: catalogue.Catalogue | None
+
+
 def key_check(key: bytes | None) -> str | None:
     """Return the hash by which a catalogue identifies its key."""
     if key is None:
@@ -67,9 +80,8 @@ def _reserve_of(head: catalogue.Catalogue) -> int:
     That is two catalogues, and the largest pack, which a prune rewrites before
     it removes the old one.
     """
-    return 2 * len(head.encode()) + _RESERVE_MARGIN + max(
-        (pack.data_bytes + pack.index_bytes for pack in head.packs.values()),
-        default=0)
+    return (2 * len(head.encode()) + _RESERVE_MARGIN
+            + head.largest_pack())
 
 
 class StoreAccess:
@@ -97,6 +109,9 @@ class StoreAccess:
         self.level = level
         self._block_size = block_size
         self._memory = memory
+        # When the writer that holds the lock has begun to put blobs: seconds
+        # of the clock that counts while the host sleeps, too.
+        self._begun = -math.inf
         # Where the lock excludes all writers, it decides.
         self._arbiter = None if store.exclusive else arbiter
 
@@ -125,17 +140,18 @@ class StoreAccess:
 
     def head_or_new(self) -> catalogue.Catalogue:
         """Return the last catalogue, or a new one for an empty store."""
-        head = self._load()
-        if head is not None:
-            return head
+        return self._load() or self.new_head()
+
+    def new_head(self) -> catalogue.Catalogue:
+        """Return a new catalogue, for an empty store."""
         return catalogue.Catalogue(
             number=0, store_id=secrets.token_hex(4),
             block_size=self._block_size, key_check=key_check(self.key))
 
-    def _load(self) -> catalogue.Catalogue | None:
+    def _load(self, decided: int | None = None) -> catalogue.Catalogue | None:
         # Before the store is read: another thread may commit meanwhile.
         known = self._memory.read() if self._memory else None
-        head = commits.load(self.store)
+        head = commits.load(self.store, decided)
         if head is not None:
             self._check(head)
         if self._memory is not None:
@@ -143,13 +159,21 @@ class StoreAccess:
             self._memory.note(head)
         return head
 
-    def _load_completed(self) -> catalogue.Catalogue | None:
-        """Return the head, after completing a commit that was interrupted."""
+    def _load_completed(self, tidies: bool) -> catalogue.Catalogue | None:
+        """Return the head, after completing a commit that was interrupted.
+
+        :param tidies: whether a catalogue that was published, but not removed
+            from where it was decided about, is looked for, too
+        """
         if self._arbiter is None:
             return self._load()
         # Before the store is read: another writer may commit meanwhile.
-        decided = arbitration.publish_decided(self.store, self._arbiter)
-        head = self._load()
+        decided = self._arbiter.read()
+        number = decided.number if decided else None
+        head = None if tidies else self._load(number)
+        if tidies or decided and (not head or head.number < decided.number):
+            arbitration.publish_decided(self.store, decided)
+            head = self._load(number)
         arbitration.check(decided, head)
         return head
 
@@ -178,12 +202,13 @@ class StoreAccess:
         :param new: blobs in it that the last catalogue does not have
         :raises Busy: another writer was faster, or removed one of them
         """
-        if missing := [name for name in new if not self.store.exists(name)]:
+        if missing := [name for name in new if self._is_gone(name)]:
             raise exceptions.Busy(
                 f'Another writer removed {missing[0]} and {len(missing) - 1} '
                 f'more new blobs meanwhile: try again.')
         head.number += 1
         try:
+            replaced = segments.pack(self.store, head)
             if self._arbiter is None:
                 commits.commit(self.store, head, self.key)
             else:
@@ -195,25 +220,42 @@ class StoreAccess:
         except exceptions.NoSpace:
             head.number -= 1  # The same commit may follow.
             raise
+        for name in replaced:
+            self.store.delete(name)
         if self._memory is not None:
             self._memory.note(head)
 
+    def _is_gone(self, name: str) -> bool:
+        """Return whether another writer has removed a blob that was put.
+
+        What was put within the grace period is removed by none, so that a
+        store of objects is not asked.
+        """
+        if (self.store.local_path(name) is None
+                and time.clock_gettime(time.CLOCK_BOOTTIME)
+                < self._begun + GRACE_SECONDS / 4):
+            return False
+        return not self.store.exists(name)
+
     @contextlib.contextmanager
-    def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
-        """Hold the writer's lock for a ``with`` block; yield a directory.
+    def writing(self, work: str | None = None) -> Iterator['Writing']:
+        """Hold the writer's lock for a ``with`` block.
 
         :param work: identifies the work, see :meth:`.BlobStore.staging`
         :raises InvalidInput: there are no versions, but files of others
         """
         self._refuse_foreign()
-        with self.store.lock(), self._prepared(work) as staging:
-            yield staging
+        with self.store.lock(), self._prepared(work) as writing:
+            yield writing
 
     def _refuse_foreign(self) -> None:
         """Refuse to create a store among files that are not its own.
 
         :raises InvalidInput: there are such files, and no versions
         """
+        mark = self.store.local_path(commits.MARKER)
+        if mark is not None and files.is_there(mark):
+            return  # Without a look at each of many names.
         found = blob_names.foreign(self.store.names() or ())
         if found and commits.load(self.store) is None:
             raise exceptions.InvalidInput(
@@ -222,17 +264,24 @@ class StoreAccess:
                 f'directory, or one that does not exist yet.')
 
     @contextlib.contextmanager
-    def _prepared(self, work: str | None) -> Iterator[pathlib.Path]:
-        """Remove what killed writers left, and yield a staging directory."""
+    def _prepared(self, work: str | None, maintains: bool = False
+                  ) -> Iterator['Writing']:
+        """Remove what killed writers left, and yield what a writer needs."""
         with self.store.staging(work) as staging:
-            head = self._load_completed()
+            head = self._load_completed(maintains)
+            if maintains and head is not None:
+                commits.mark(self.store, head.store_id)
             journal = upload_journal.UploadJournal(self.store, staging)
-            journal.return_files(head.blobs() if head else set())
-            self._remove_orphans(head, journal.listed())
-            yield staging
+            listed = journal.listed()
+            self._begun = -math.inf if listed else time.clock_gettime(
+                time.CLOCK_BOOTTIME)
+            if listed:
+                journal.return_files(head.blobs() if head else set())
+            orphans.remove(self.store, head, listed, maintains)
+            yield Writing(staging, head)
 
     @contextlib.contextmanager
-    def maintaining(self) -> Iterator[pathlib.Path]:
+    def maintaining(self) -> Iterator['Writing']:
         """Hold the writer's lock for work that a full store permits, too.
 
         What commits need of the store's reserve is given up meanwhile; see
@@ -248,8 +297,8 @@ class StoreAccess:
             before = self.store.reserved()
             self.store.spend_reserve(self._commit_bytes())
             try:
-                with self._prepared(None) as staging:
-                    yield staging
+                with self._prepared(None, maintains=True) as writing:
+                    yield writing
             finally:
                 self._regain_reserve(before)
 
@@ -294,56 +343,24 @@ class StoreAccess:
                         'a full store; the next save does: %s', exc)
 
     def orphans(self, head: catalogue.Catalogue | None) -> list[str]:
-        """Return the blobs of killed writers, which no catalogue needs.
-
-        Names that no version store gives are not among them.
-        """
-        needed = head.blobs() if head else set()
-        return sorted(
-            name for name in self.store.traces()
-            if name not in needed and not commits.is_bookkeeping(name)
-            and blob_names.is_own(name))
-
-    def _remove_orphans(self, head: catalogue.Catalogue | None,
-                        kept: Collection[str]) -> None:
-        """Remove blobs of killed writers; the lock must be held.
-
-        Where a store cannot list its blobs, those that this host has put.
-        Unless the lock excludes all writers, new blobs stay: one that is not
-        killed may commit them.
-
-        :param kept: what the work that begins has put before
-        """
-        if self.store.append_only:
-            return
-        for name in self.orphans(head):
-            if (name in kept or arbitration.is_pending(name, head)
-                    or not self._is_abandoned(name)):
-                continue
-            LOG.info('Removing blob %s, which no version needs', name)
-            self.store.delete(name)
-
-    def _is_abandoned(self, name: str) -> bool:
-        try:
-            return (self.store.exclusive
-                    or self.store.age(name) > GRACE_SECONDS)
-        except exceptions.NotFound:
-            return False  # Another writer has removed it.
+        """Return the blobs of killed writers: see :func:`.orphans.find`."""
+        return orphans.find(self.store, head)
 
     @contextlib.contextmanager
-    def opened(self, head: catalogue.Catalogue
+    def opened(self, head: catalogue.Catalogue, whole: bool = False
                ) -> Iterator[_native.BlockStore]:
         """Open the blocks of a catalogue.
 
         Indexes and maps are read when they are needed: what is damaged or
         missing of them concerns only versions that need it.
 
+        :param whole: the records of all packs are read at once
         :raises IntegrityError: in the block: it needs what is damaged
         :raises Busy: in the block: another writer changed the store meanwhile,
             and removed what this catalogue needs
         """
         number = head.number
-        with self.lenient(head) as opened:
+        with self.lenient(head, whole) as opened:
             try:
                 yield opened
             except (exceptions.IntegrityError,
@@ -362,22 +379,30 @@ class StoreAccess:
                     f'"diffcache version verify" names, and prune.') from exc
 
     @contextlib.contextmanager
-    def lenient(self, head: catalogue.Catalogue
+    def lenient(self, head: catalogue.Catalogue, whole: bool = True
                 ) -> Iterator[_native.BlockStore]:
         """Open the blocks of a catalogue as :meth:`opened` does.
 
         Errors of the block are passed on as they are.
+
+        :param whole: the records of all packs are read; otherwise those of a
+            large store where they are needed
         """
+        whole = whole or not head.is_large
         with self._local() as local:
-            opened = self._new_blocks(head, local)
-            self._add_packs(head, opened)
-            for number, blob in head.maps.items():
+            opened = self._new_blocks(head, local, whole)
+            for number, pack in (head.packs if whole else
+                                 head.packs.recent()).items():
+                with native_errors.translated():
+                    opened.add_pack(*self._pack_arguments(number, pack))
+            for number, blob in (head.maps if whole else
+                                 head.maps.recent()).items():
                 opened.add_map(number, blob.blob, check_of(blob))
             self._add_bases(head, opened)
             for number, blob in head.hooks.items():
                 _native.add_hooks(
                     opened, number,
-                    self.store.local_path(blob.blob) or blob.blob,
+                    self.local_path(blob.blob) or blob.blob,
                     blob.bytes, check_of(blob))
             try:
                 yield opened
@@ -393,14 +418,25 @@ class StoreAccess:
             self._add_bases(head, opened)
             yield opened
 
-    def _new_blocks(self, head: catalogue.Catalogue, local: '_LocalFiles'
+    def _new_blocks(self, head: catalogue.Catalogue,
+                    local: local_files.LocalFiles, whole: bool = True
                     ) -> _native.BlockStore:
+        def pack(number: int) -> tuple | None:
+            found = head.packs.get(number)
+            return None if found is None else self._pack_arguments(
+                number, found)
+
+        def blob(number: int) -> tuple | None:
+            found = head.maps.get(number)
+            return None if found is None else (found.blob, check_of(found))
+
         with native_errors.translated():
             opened = _native.BlockStore(
                 head.block_size, self.key,
-                _missing_as_native(
-                    self.store.read if self.store.ranged else local.read),
-                _missing_as_native(local))
+                local_files.missing_as_native(
+                    self.read_range if self.store.ranged else local.read),
+                local_files.missing_as_native(local),
+                *([] if whole else [(head.next_map, pack, blob)]))
             if self.key is not None and head.key_number > 1:
                 # Loads cryptography, which other stores do not need.
                 from diffcache_openstack.versions.store import key_chain
@@ -428,20 +464,35 @@ class StoreAccess:
         if self._memory is not None:
             self._memory.note_compared(base_id, blob.check)
 
-    def _add_packs(self, head: catalogue.Catalogue,
-                   opened: _native.BlockStore) -> None:
-        with native_errors.translated():
-            for number, pack in head.packs.items():
-                opened.add_pack(
-                    (number, pack.origin, pack.key),
-                    (pack.blocks, pack.data_bytes),
-                    self.store.local_path(pack.blob) or pack.blob,
-                    pack.index, check_of(pack))
+    def _pack_arguments(self, number: int, pack: catalogue.Pack) -> tuple:
+        return ((number, pack.origin, pack.key),
+                (pack.blocks, pack.data_bytes),
+                self.local_path(pack.blob) or pack.blob,
+                pack.index, check_of(pack))
+
+    def local_path(self, name: str) -> pathlib.Path | None:
+        """Return the file that a catalogue names, if this host has it."""
+        return None if blob_parts.parse(name) else self.store.local_path(name)
+
+    def read(self, name: str) -> bytes:
+        """Read all of a blob, or of a part of one, that a catalogue names."""
+        part = blob_parts.parse(name)
+        if part is None:
+            return self.store.read(name)
+        return self.store.read(part.blob, part.offset, part.bytes)
+
+    def read_range(self, name: str, offset: int, length: int) -> bytes:
+        """Read bytes of a blob, or of a part of one."""
+        part = blob_parts.parse(name)
+        if part is None:
+            return self.store.read(name, offset, length)
+        return self.store.read(part.blob, part.offset + offset, max(0, min(
+            length, part.bytes - offset)))
 
     @contextlib.contextmanager
-    def _local(self) -> Iterator['_LocalFiles']:
+    def _local(self) -> Iterator[local_files.LocalFiles]:
         """Yield what gives blobs as files of this host."""
-        paths = _LocalFiles(self.store)
+        paths = local_files.LocalFiles(self.store)
         try:
             yield paths
         finally:
@@ -460,76 +511,3 @@ def is_usable(opened: _native.BlockStore, version: catalogue.Version) -> bool:
 def check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes:
     """Return the checksum that a map, or the index of a pack, ends with."""
     return bytes.fromhex(blob.check)
-
-
-class _LocalFiles:
-    """Gives blobs as files, and downloads those of remote stores."""
-
-    def __init__(self, store: base.BlobStore) -> None:
-        self._store = store
-        self._directory: pathlib.Path | None = None
-        # Native code reads from several threads.
-        self._lock = threading.Lock()
-
-    def __call__(self, name: str) -> pathlib.Path:
-        """Return a file that has all of a blob.
-
-        :raises NotFound: the store does not have it
-        """
-        with self._lock:
-            return self._fetch(name)
-
-    def _fetch(self, name: str) -> pathlib.Path:
-        path = self._store.local_path(name)
-        if path is not None:
-            if not files.is_there(path):
-                raise exceptions.NotFound(f'Blob {name} does not exist.')
-            return path
-        if self._directory is None:
-            self._directory = pathlib.Path(
-                tempfile.mkdtemp(prefix='diffcache-'))
-        path = self._directory / name
-        if not files.is_there(path):
-            _download(self._store, name, path)
-        return path
-
-    def read(self, name: str, offset: int, length: int) -> bytes:
-        """Read a part of a blob, which is downloaded whole the first time."""
-        with open(self(name), 'rb') as stream:
-            stream.seek(offset)
-            return stream.read(length)
-
-    def close(self) -> None:
-        """Remove the downloaded files."""
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _download(store: base.BlobStore, name: str, path: pathlib.Path) -> None:
-    """Write a blob to a new file, or leave none.
-
-    :raises NoSpace: the filesystem of the file is full
-    """
-    try:
-        with files.space_errors(path):
-            path.write_bytes(store.read(name))
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-_Result = TypeVar('_Result')
-_Arguments = ParamSpec('_Arguments')
-
-
-def _missing_as_native(call: Callable[_Arguments, _Result]
-                       ) -> Callable[_Arguments, _Result]:
-    """Return a call for native code: it raises ObjectMissing for NotFound."""
-    def call_or_miss(*arguments: _Arguments.args,
-                     **options: _Arguments.kwargs) -> _Result:
-        try:
-            return call(*arguments, **options)
-        except exceptions.NotFound as exc:
-            raise _native.ObjectMissing(str(exc)) from exc
-
-    return call_or_miss

@@ -26,12 +26,14 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.store import blob_parts
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store import segments
 from diffcache_openstack.versions.store import store_access
 
 LOG = logging.getLogger(__name__)
@@ -50,8 +52,8 @@ def delete(access: store_access.StoreAccess,
     :returns: ids of the deleted versions
     :raises NotFound: one does not exist; then none is deleted
     """
-    with access.maintaining():
-        head = access.head()
+    with access.maintaining() as writing:
+        head = writing.head or access.head()
         # Two names may be of one version.
         gone = list(dict.fromkeys(head.find(name).id for name in names))
         for version_id in gone:
@@ -104,13 +106,13 @@ def prune(access: store_access.StoreAccess,
     :param rule: which packs to rewrite
     :raises NoSpace: no space could be freed
     """
-    with access.maintaining() as staging:
-        head = access.head()
+    with access.maintaining() as writing:
+        staging, head = writing.staging, writing.head or access.head()
         before = head.bytes_stored()
         gone = _expired(head, policies or {})
         for version in gone:
             del head.versions[version.id]
-        with access.opened(head) as opened:
+        with access.opened(head, whole=True) as opened:
             pruning = _Pruning(access, head, opened, staging, rule)
             pruning.drop_dead()
             if dry_run:
@@ -277,9 +279,7 @@ class _Pruning:
 
     def _spend_reserve(self) -> None:
         """Give up what rewriting the largest pack may need of the reserve."""
-        self._access.store.spend_reserve(max(
-            (pack.data_bytes + pack.index_bytes
-             for pack in self._head.packs.values()), default=0))
+        self._access.store.spend_reserve(self._head.largest_pack())
 
     def _steps(self, progress: Progress) -> Iterator[Callable[[], None]]:
         for number, how in self._packs.items():
@@ -371,7 +371,8 @@ class _Pruning:
             self._spend_reserve()
             self._access.commit(self._head, self._new)
         self._new.clear()
-        for name in self._old:
+        # Other parts of a blob may be needed still.
+        for name in {*map(blob_parts.whole, self._old)} - self._head.blobs():
             self._access.store.delete(name)
         self._old.clear()
 
@@ -422,6 +423,7 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
             progress: Progress) -> Verified:
     found = [Damage(reason.split(' ', 1)[0], reason)
              for reason in commits.find_damage(access.store, head)]
+    found += [Damage(*each) for each in segments.damage(access.store, head)]
     slots: dict[int, set[int]] = {}
     checked = 0
     with access.lenient(head) as opened:
@@ -476,7 +478,9 @@ def verify_pack(access: store_access.StoreAccess,
     if damage := _found(pack.index, lambda: opened.verify_index(number)):
         return damage, None
     try:
-        size = access.store.size(pack.blob)
+        # A blob that has more than a pack is longer.
+        size = (pack.data_bytes if blob_parts.parse(pack.index)
+                else access.store.size(pack.blob))
         with native_errors.translated():
             reasons, bad = opened.verify_pack(number, size, progress=progress)
     except (exceptions.NotFound, exceptions.ObjectMissing) as exc:

@@ -59,6 +59,7 @@ class UploadJournal:
 
     def upload(self, files_of: list[tuple[str, pathlib.Path]]) -> None:
         """Upload files, by blobs' names, except those that were uploaded."""
+        before = self._read(_LIST)
         self._write(_LIST, {name: path.name for name, path in files_of})
         sent = self._read(_SENT)
         for name, path in files_of:
@@ -69,8 +70,8 @@ class UploadJournal:
             if sent.get(name) == checksum and self._store.exists(name):
                 LOG.info('Blob %s is in the store already', name)
                 continue
-            # An incomplete upload, or another content.
-            if self._store.exists(name):
+            # An incomplete upload of an attempt before, or another content.
+            if name in before and self._store.exists(name):
                 self._store.delete(name)
             self._store.put_file(name, path)
             self._write(_SENT, sent := sent | {name: checksum})

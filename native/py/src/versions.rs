@@ -23,7 +23,7 @@ use diffcache_versions::store::nodes::NodeRef;
 use diffcache_versions::store::pack_index::Check;
 use diffcache_versions::store::pack_set::Written;
 use diffcache_versions::store::tree::Live;
-use diffcache_versions::store::{Pack, Store};
+use diffcache_versions::store::Store;
 use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -32,7 +32,7 @@ use crate::blocks::{manifest_dict, manifest_error, os_error, run};
 use crate::qcow2::qcow2_error;
 use crate::version_disks::DiskWriter;
 use crate::version_errors::versions_error;
-use crate::version_places::{Callables, PlaceArgument};
+use crate::version_places::{to_pack, Callables, PlaceArgument};
 use crate::version_types::{
     to_root, Comparison, Content, DiskSource, Ranges, Reference, Regrouping, Root, SaveTarget,
     SavedDisk, WrittenPack,
@@ -72,15 +72,27 @@ impl VersionLive {
 #[pymethods]
 impl BlockStore {
     /// `read(name, offset, length)` returns bytes of a blob, `fetch(name)` a local file that has all of a small one.
+    /// Of a store of many packs, `lookup` has the number of the next map, and functions that return what the catalogue says of packs and maps
+    /// that are not added: the arguments of `add_pack`, and those of `add_map` without the number, or `None`.
     #[new]
+    #[pyo3(signature = (block_size, key, read, fetch, lookup=None))]
     fn new(
         block_size: u32,
         key: Option<[u8; 32]>,
         read: Py<PyAny>,
         fetch: Py<PyAny>,
+        lookup: Option<(u32, Py<PyAny>, Py<PyAny>)>,
     ) -> PyResult<Self> {
         let mut store = Store::new(block_size, key.as_ref()).map_err(versions_error)?;
-        store.set_remote(Box::new(Callables { read, fetch }));
+        if let Some((next, ..)) = &lookup {
+            store.set_large(*next);
+        }
+        let lookup = lookup.map(|(_, pack, map)| (pack, map));
+        store.set_remote(Box::new(Callables {
+            read,
+            fetch,
+            lookup,
+        }));
         Ok(Self(RwLock::new(store)))
     }
 
@@ -104,17 +116,7 @@ impl BlockStore {
         index: PlaceArgument,
         check: Check,
     ) -> PyResult<()> {
-        let ((id, origin, key), (blocks, data_len)) = (numbers, size);
-        let pack = Pack {
-            id,
-            origin,
-            key,
-            blocks,
-            data_len,
-            place: place.into(),
-            index: index.into(),
-            check,
-        };
+        let pack = to_pack((numbers, size, place, index, check));
         self.write().add_pack(pack).map_err(versions_error)
     }
 

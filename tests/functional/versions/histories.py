@@ -56,7 +56,7 @@ STEPS = 30
 BLOCK = 4096
 MOST_VERSIONS = 12
 # What only says which catalogue is the last one, and with which key.
-_BOOKKEEPING = ('head-', 'latest-', 'store-id', 'key-')
+_BOOKKEEPING = ('head-', 'latest-', 'store-id', 'key-', 'records-')
 # Methods of a store of files that change it.
 _WRITES = ('create', 'replace', 'put_file', 'delete')
 

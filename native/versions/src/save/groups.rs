@@ -205,7 +205,7 @@ fn costs(store: &Store, pieces: &[Piece], groups: usize, shared: u64) -> Result<
 
 fn mean_block_bytes(store: &Store) -> f64 {
     let (mut bytes, mut blocks) = (0, 0);
-    for pack in store.packs().filter(|pack| pack.blocks > 0) {
+    for pack in store.packs().iter().filter(|pack| pack.blocks > 0) {
         bytes += pack.data_len;
         blocks += u64::from(pack.blocks);
     }

@@ -14,7 +14,7 @@ use crate::store::nodes::{BlockRef, NodeRef, HEIGHT};
 use crate::store::pack_index::{PackIndex, FRAME_BLOCKS, PACK_HEADER};
 use crate::store::pack_set::{pack_header, PackWriter, Written};
 use crate::store::tree::Live;
-use crate::store::{Pack, Store};
+use crate::store::{KeptPack, Pack, Store};
 
 /// What is wrong with a pack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub fn verify_pack(store: &Store, id: u32, len: u64, task: &Task<'_>) -> Result<
             .reasons
             .push(format!("it has {len} bytes instead of {}", index.data_len));
     }
-    match store.read(pack, 0, PACK_HEADER as usize) {
+    match store.read(&pack, 0, PACK_HEADER as usize) {
         Ok(header) if header == pack_header(&index) => {}
         Ok(_) => damage.reasons.push("its header is damaged".to_owned()),
         Err(error) => damage.reasons.push(reason(error)?),
     }
     let frames = for_each_piece(task, index.frames.len() as u64, |frame| match verify_frame(
         store,
-        pack,
+        &pack,
         &index,
         frame as usize,
     ) {
@@ -281,7 +281,7 @@ pub fn repack(
 
 struct Compactor<'a> {
     store: &'a Store,
-    pack: &'a Pack,
+    pack: Arc<KeptPack>,
     index: Arc<PackIndex>,
     writer: PackWriter,
     encoder: Encoder,
@@ -342,7 +342,7 @@ impl<'a> Compactor<'a> {
         let frame = &index.frames[at];
         let kept = self
             .store
-            .read(self.pack, frame.offset, frame.len as usize)?;
+            .read(&self.pack, frame.offset, frame.len as usize)?;
         decode_frame(index, frame, kept.clone(), &self.store.cipher)?;
         self.slots
             .extend(ranks.iter().map(|rank| index.slot(*rank)));

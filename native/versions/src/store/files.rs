@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::source::{open_file, FileSource, ReadAt};
 
+use super::pack_index::Check;
+use super::Pack;
 use crate::error::{Result, VersionsError};
 
 /// Reads blobs that are not local files.
@@ -23,6 +25,18 @@ pub trait Remote: Send + Sync {
     /// # Errors
     /// `Unavailable`, `Missing`.
     fn fetch(&self, name: &str) -> Result<PathBuf>;
+
+    /// A pack that was not added to the store, if there is one of that number.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Missing`.
+    fn pack(&self, id: u32) -> Result<Option<Pack>>;
+
+    /// The place of a map that was not added to the store, and the checksum that it ends with, if there is one of that number.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Missing`.
+    fn map(&self, id: u32) -> Result<Option<(Place, Check)>>;
 }
 
 /// Where an object's bytes are.
@@ -57,6 +71,26 @@ impl Files {
             remote: Some(remote),
             damage: Mutex::default(),
         }
+    }
+
+    /// A pack that was not added to the store, if there is one.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Missing`.
+    pub(super) fn pack(&self, id: u32) -> Result<Option<Pack>> {
+        self.remote
+            .as_deref()
+            .map_or(Ok(None), |remote| remote.pack(id))
+    }
+
+    /// A map that was not added to the store, if there is one.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Missing`.
+    pub(super) fn map(&self, id: u32) -> Result<Option<(Place, Check)>> {
+        self.remote
+            .as_deref()
+            .map_or(Ok(None), |remote| remote.map(id))
     }
 
     /// Opens a file of which parts are read.

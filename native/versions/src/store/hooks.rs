@@ -4,6 +4,7 @@
 //! checked when it is read. A hook has the slot of its block, which compaction keeps; one whose block or pack was dropped leads nowhere, or
 //! beside it. The format is described in the reference, "Format of the version store".
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -287,11 +288,10 @@ impl Store {
         for (number, file) in files.filter(|(_, file)| !file.is_damaged.load(Ordering::Relaxed)) {
             let found = known(self.hook_in(*number, name))?;
             file.is_damaged.store(found.is_none(), Ordering::Relaxed);
-            if let Some(hook) = found
-                .flatten()
-                .filter(|hook| self.packs.contains_key(&hook.pack))
-            {
-                return Ok(Some(hook));
+            if let Some(hook) = found.flatten() {
+                if known(self.find_pack(hook.pack))?.flatten().is_some() {
+                    return Ok(Some(hook));
+                }
             }
         }
         Ok(None)
@@ -339,6 +339,17 @@ impl Store {
         })
     }
 
+    /// The packs of hooks that the store has.
+    fn current(&self, hooks: &[Hook]) -> Result<BTreeSet<u32>> {
+        let mut current: BTreeSet<u32> = hooks.iter().map(|hook| hook.pack).collect();
+        for pack in current.clone() {
+            if self.find_pack(pack)?.is_none() {
+                current.remove(&pack);
+            }
+        }
+        Ok(current)
+    }
+
     /// Writes a file of the hooks of several: of some files, of some packs of the store, and of the packs of new indexes, whose hooks
     /// elsewhere are out of date. Packs whose indexes are damaged are left out. Returns how many hooks it has; without any no file is written.
     ///
@@ -350,14 +361,20 @@ impl Store {
         for path in &merge.indexes {
             renewed.push(read_new(path, &mut fresh)?);
         }
-        let is_current =
-            |hook: &Hook| self.packs.contains_key(&hook.pack) && !renewed.contains(&hook.pack);
         let mut hooks = Vec::new();
         for number in &merge.files {
             let file = self.hook_file(*number)?;
-            let all = self.files.noted(&file.place, file.all(&self.files))?;
-            hooks.extend(all.into_iter().filter(is_current));
+            hooks.extend(self.files.noted(&file.place, file.all(&self.files))?);
         }
+        // Those of packs that are gone go: of a large store with the next prune, which knows all packs.
+        let current = match self.is_large() {
+            true => None,
+            false => Some(self.current(&hooks)?),
+        };
+        hooks.retain(|hook| {
+            let is_current = current.as_ref().is_none_or(|all| all.contains(&hook.pack));
+            is_current && !renewed.contains(&hook.pack)
+        });
         hooks.append(&mut fresh);
         for pack in &merge.packs {
             known(self.hooks_of(*pack, &mut hooks))?;

@@ -182,6 +182,8 @@ pub struct Maps {
     inserted: Mutex<HashMap<u32, Arc<MapFile>>>,
     read: Cache<u32, MapFile>,
     files: Arc<Files>,
+    /// Maps from this number on are not asked for.
+    next: u32,
 }
 
 impl Default for Maps {
@@ -191,11 +193,17 @@ impl Default for Maps {
             inserted: Mutex::default(),
             read: Cache::new(READ),
             files: Arc::default(),
+            next: 0,
         }
     }
 }
 
 impl Maps {
+    /// Has maps below a number asked for that were not added.
+    pub(super) fn set_next(&mut self, next: u32) {
+        self.next = next;
+    }
+
     pub(super) fn set_files(&mut self, files: Arc<Files>) {
         self.files = files;
     }
@@ -209,7 +217,7 @@ impl Maps {
     pub fn unused_id(&self) -> u32 {
         let inserted = self.inserted().keys().max().copied().unwrap_or(0);
         let known = self.places.keys().max().copied().unwrap_or(0);
-        inserted.max(known).saturating_add(1)
+        inserted.max(known).saturating_add(1).max(self.next)
     }
 
     /// Adds a map that is in memory.
@@ -230,10 +238,15 @@ impl Maps {
             return Ok(Arc::clone(map));
         }
         self.read.get_or(id, || {
-            let place = self.places.get(&id);
+            let place = match self.places.get(&id) {
+                None if id < self.next => self.files.map(id)?,
+                added => added.cloned(),
+            };
             let (place, check) =
                 place.ok_or_else(|| VersionsError::Missing(format!("map {id}")))?;
-            let map = self.files.noted(place, self.read_map(id, place, check))?;
+            let map = self
+                .files
+                .noted(&place, self.read_map(id, &place, &check))?;
             let memory = map.memory();
             Ok((map, memory))
         })

@@ -20,7 +20,8 @@ pub mod tree;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use diffcache_base::locks::Unpoisoned;
 
@@ -81,11 +82,22 @@ impl Pack {
     }
 }
 
-/// A pack, and its file once it was read.
-struct Kept {
+/// A pack of the store, and its file once it was read.
+pub struct KeptPack {
     pack: Pack,
     file: OnceLock<File>,
 }
+
+impl Deref for KeptPack {
+    type Target = Pack;
+
+    fn deref(&self) -> &Pack {
+        &self.pack
+    }
+}
+
+/// Packs by their numbers, as far as they were asked for; `None` for one that the store does not have.
+type Packs = BTreeMap<u32, Option<Arc<KeptPack>>>;
 
 /// The index of a base image: its file, the checksum that it ends with if that is known, and what it says once it was read.
 struct KeptBase {
@@ -106,12 +118,13 @@ pub struct Store {
     former: BTreeMap<u32, Cipher>,
     /// All maps.
     pub maps: Maps,
-    packs: BTreeMap<u32, Kept>,
+    packs: Mutex<Packs>,
     bases: HashMap<String, KeptBase>,
     /// Files of hooks, the newest with the highest number.
     hooks: BTreeMap<u32, HookFile>,
     files: Arc<Files>,
     search: Mutex<Search>,
+    is_large: bool,
     read: Read,
 }
 
@@ -142,11 +155,12 @@ impl Store {
             key: 1,
             former: BTreeMap::new(),
             maps: Maps::default(),
-            packs: BTreeMap::new(),
+            packs: Mutex::default(),
             bases: HashMap::new(),
             hooks: BTreeMap::new(),
             files: Arc::default(),
             search: Mutex::default(),
+            is_large: false,
             read: Read {
                 frames: Cache::new(FRAMES),
                 indexes: Cache::new(INDEXES),
@@ -173,8 +187,10 @@ impl Store {
 
     /// Closes the files of packs; those that are read again are opened again. What was deleted takes space until then.
     pub fn close_files(&mut self) {
-        for kept in self.packs.values_mut() {
-            kept.file = OnceLock::new();
+        for kept in self.kept().values_mut().flatten() {
+            if let Some(kept) = Arc::get_mut(kept) {
+                kept.file = OnceLock::new();
+            }
         }
     }
 
@@ -225,8 +241,7 @@ impl Store {
         for section in 0..pack.blocks.div_ceil(SECTION) {
             self.read.names.remove((pack.id, section));
         }
-        let file = OnceLock::new();
-        self.packs.insert(pack.id, Kept { pack, file });
+        self.keep(pack);
         *self.search.lock().unpoisoned() = Search::default();
         Ok(())
     }
@@ -256,7 +271,7 @@ impl Store {
 
     /// Removes a pack, as if it had never been in the store.
     pub fn remove_pack(&mut self, id: u32) {
-        self.packs.remove(&id);
+        self.kept().insert(id, None);
         *self.search.lock().unpoisoned() = Search::default();
     }
 
@@ -271,22 +286,57 @@ impl Store {
         self.bases.insert(id, base);
     }
 
-    fn kept(&self, id: u32) -> Result<&Kept> {
-        let kept = self.packs.get(&id);
-        kept.ok_or_else(|| VersionsError::Missing(format!("pack {id}")))
+    fn kept(&self) -> MutexGuard<'_, Packs> {
+        self.packs.lock().unpoisoned()
+    }
+
+    fn keep(&self, pack: Pack) -> Arc<KeptPack> {
+        let (id, file) = (pack.id, OnceLock::new());
+        let kept = Arc::new(KeptPack { pack, file });
+        self.kept().insert(id, Some(Arc::clone(&kept)));
+        kept
     }
 
     /// A pack.
     ///
     /// # Errors
-    /// `Missing`.
-    pub fn pack(&self, id: u32) -> Result<&Pack> {
-        self.kept(id).map(|kept| &kept.pack)
+    /// `Missing`, `Unavailable`.
+    pub fn pack(&self, id: u32) -> Result<Arc<KeptPack>> {
+        let found = self.find_pack(id)?;
+        found.ok_or_else(|| VersionsError::Missing(format!("pack {id}")))
     }
 
-    /// All packs, by number.
-    pub fn packs(&self) -> impl Iterator<Item = &Pack> {
-        self.packs.values().map(|kept| &kept.pack)
+    /// A pack, if the store has it: one that was added, or that `Remote` knows.
+    ///
+    /// # Errors
+    /// `Unavailable`; `Invalid` if the store does not have its key.
+    pub fn find_pack(&self, id: u32) -> Result<Option<Arc<KeptPack>>> {
+        if let Some(known) = self.kept().get(&id) {
+            return Ok(known.clone());
+        }
+        // Without the lock: others may ask for it at the same time.
+        let Some(pack) = self.files.pack(id)? else {
+            self.kept().insert(id, None);
+            return Ok(None);
+        };
+        self.cipher_of(&pack)?;
+        Ok(Some(self.keep(pack)))
+    }
+
+    /// The packs that were asked for or added, by number.
+    pub fn packs(&self) -> Vec<Arc<KeptPack>> {
+        self.kept().values().flatten().cloned().collect()
+    }
+
+    /// Whether packs and maps that were not added are asked for: a store of many.
+    pub fn is_large(&self) -> bool {
+        self.is_large
+    }
+
+    /// Has `Remote` asked for packs and maps that were not added; maps from `next` on do not exist.
+    pub fn set_large(&mut self, next: u32) {
+        self.is_large = true;
+        self.maps.set_next(next);
     }
 
     /// Where copies of some blocks are kept, as far as they are found, by their names: with the present key, or a former one. `beside` are

@@ -72,7 +72,7 @@ impl Store {
     pub fn index(&self, id: u32) -> Result<Arc<PackIndex>> {
         let pack = self.pack(id)?;
         self.read.indexes.get_or(id, || {
-            let read = self.read_index(pack);
+            let read = self.read_index(&pack);
             let index = self.files.noted(&pack.index, read)?;
             let memory = index.memory();
             Ok((index, memory))
@@ -121,7 +121,7 @@ impl Store {
     /// As `index`.
     pub fn each_section(&self, id: u32, each: &mut dyn FnMut(u32, Vec<Name>)) -> Result<()> {
         let pack = self.pack(id)?;
-        let index = self.files.noted(&pack.index, self.read_index(pack))?;
+        let index = self.files.noted(&pack.index, self.read_index(&pack))?;
         let read = self.files.open(&pack.index).and_then(|file| {
             for section in 0..index.sections.len() as u32 {
                 each(section, index.read_section(&file, section)?);
@@ -182,7 +182,7 @@ impl Store {
             names,
             former: match entry.key == self.key {
                 true => None,
-                false => Some(self.cipher_of(entry)?),
+                false => Some(self.cipher_of(&entry)?),
             },
         })
     }
@@ -215,7 +215,8 @@ impl Store {
             }
             Place::File(path) => {
                 let mut bytes = vec![0; len];
-                let kept = &self.kept(pack.id)?.file;
+                let kept = self.pack(pack.id)?;
+                let kept = &kept.file;
                 let read = match kept.get() {
                     Some(file) => file.read_exact_at(&mut bytes, offset),
                     None => open_file(path).and_then(|file| {
@@ -240,8 +241,8 @@ impl Store {
             let what = index.frames.get(frame);
             let what =
                 what.ok_or_else(|| VersionsError::Missing(format!("a frame of pack {pack}")))?;
-            let kept = self.read(entry, what.offset, what.len as usize)?;
-            let blocks = decode_frame(&index, what, kept, self.cipher_of(entry)?)?;
+            let kept = self.read(&entry, what.offset, what.len as usize)?;
+            let blocks = decode_frame(&index, what, kept, self.cipher_of(&entry)?)?;
             let bytes = blocks.len();
             Ok((blocks, bytes))
         })

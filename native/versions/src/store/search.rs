@@ -117,13 +117,17 @@ impl Search {
     /// Reads all sections if the store has few beside the blocks that were searched. Packs whose indexes are damaged are left out.
     fn read_whole(&mut self, store: &Store) -> Result<bool> {
         let sections = |blocks: u32| blocks.div_ceil(SECTION) as usize;
-        let all: usize = store.packs().map(|pack| sections(pack.blocks)).sum();
+        let packs = match store.is_large() {
+            true => return Ok(false),
+            false => store.packs(),
+        };
+        let all: usize = packs.iter().map(|pack| sections(pack.blocks)).sum();
         let most = SMALL.max(self.searched * FEW / SECTION as usize);
         self.is_whole = all <= most.min(NEAR);
         if self.is_whole {
             self.near.clear();
             self.read.clear();
-            for pack in store.packs() {
+            for pack in packs {
                 known(store.each_section(pack.id, &mut |section, names| {
                     self.keep((pack.id, section), Arc::new(names));
                 }))?;

@@ -258,6 +258,8 @@ class TestKilledWriters(ArbitrationTest):
             self.assertEqual(after if 'decision' in steps else before, found)
             before = found
             self.assert_intact()
+            with self.access.maintaining():
+                pass
             self.assertFalse(self.store.exists(
                 arbitration.candidate_name(self.arbiter.head)))
         self.assertLess(step, 39)

@@ -168,7 +168,7 @@ class TestMemory(fixture.VersionsTestCase):
         # Between reading the memory and the store, and after both.
         real = commits.load
 
-        def load(store):
+        def load(store, decided=None):
             head = real(store)
             self.patch(commits, 'load', real)
             other = store_access.StoreAccess(

@@ -304,8 +304,8 @@ class TestPrunedMeanwhile(fixture.VersionsTestCase):
 
             class Pruned(store_access.StoreAccess):
                 @contextlib.contextmanager
-                def lenient(self, head):
-                    with super().lenient(head) as found:
+                def lenient(self, head, whole=True):
+                    with super().lenient(head, whole) as found:
                         if not reads:
                             reads.append(head.number)
                             upkeep.prune(other, rule=upkeep.PruneRule(-1))
