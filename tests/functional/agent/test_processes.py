@@ -30,7 +30,7 @@ from diffcache_openstack.sites import views
 from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
-from tests.functional.fixtures import rabbitmq
+from testing import rabbitmq
 from tests import waiting
 
 MIB = family.MIB

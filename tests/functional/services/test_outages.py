@@ -15,7 +15,7 @@ from diffcache_openstack.common import exceptions
 from testing import mariadb
 from tests import base
 from tests.functional.fixtures import deployment
-from tests.functional.fixtures import rabbitmq
+from testing import rabbitmq
 from tests.functional.services import site
 from tests import waiting
 

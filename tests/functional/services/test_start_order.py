@@ -23,7 +23,7 @@ from testing import server
 from tests import base
 from tests.functional.fixtures import cloud
 from tests.functional.fixtures import deployment
-from tests.functional.fixtures import rabbitmq
+from testing import rabbitmq
 from tests.functional.services import site
 
 IMAGE = '1d3a4a3e-0000-4000-8000-3b5f6a1c9d21'
