@@ -137,7 +137,7 @@ class ConductorLink:
         :raises DiffCacheError: the conductor does not answer, or refuses
         """
         self._report_suspects()
-        self._send_heartbeat()
+        is_map_known = self._send_heartbeat()
         self._report_holdings()
         self._send('borrowed files', self._report_borrowed)
         self._send('links', self._report_network)
@@ -151,7 +151,8 @@ class ConductorLink:
             self._send('boot sets', functools.partial(
                 self._boot_sets.exchange, self._context))
         # The map is needed to serve images; the history can wait.
-        self._host.site_map.refresh()
+        if not is_map_known:
+            self._host.site_map.refresh()
         if len(self._requests):
             self._requests.deliver(self._report_requests)
 
@@ -173,15 +174,22 @@ class ConductorLink:
             self._agents.verify_object(self._context, host, *key)
             self._host.suspects.popleft()
 
-    def _send_heartbeat(self) -> None:
+    def _send_heartbeat(self) -> bool:
+        """Send a heartbeat if it is time.
+
+        :returns: whether the answer says that the site map is the newest
+        """
         now = time.monotonic()
         if self._registered_at is not None \
                 and now - self._registered_at < self._interval:
-            return
-        self._conductor.register_host(self._context, self._status.describe())
+            return False
+        found = self._conductor.register_host(self._context,
+                                              self._status.describe())
         self._registered_at = now
-        if self._revoked is not None:
+        if self._revoked is not None \
+                and found.revoked_number != self._revoked.number:
             self._refresh_revoked(self._revoked)
+        return found.map_generation == self._host.site_map.generation
 
     def _refresh_revoked(self, revoked: revocations.Revocations) -> None:
         try:

@@ -13,6 +13,7 @@
 
 import datetime
 
+from oslo_db import exception as db_exception
 import sqlalchemy as sa
 from sqlalchemy import orm
 
@@ -23,17 +24,32 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import models
 
 
+# One statement, since each message that changes something is admitted.
+_MESSAGES = models.Message.__table__
+_ADMIT = sa.insert(_MESSAGES).from_select(
+    ['nonce', 'accepted_at'],
+    sa.select(sa.bindparam('number', type_=_MESSAGES.c.nonce.type),
+              sa.bindparam('now', type_=_MESSAGES.c.accepted_at.type))
+    .where(~sa.exists().where(
+        models.RevokedKey.host == sa.bindparam('signer'),
+        models.RevokedKey.revoked_at >= sa.bindparam('issued'))))
+
+
 def admit(session: orm.Session, sender: signatures.Sender,
           when: datetime.datetime) -> None:
     """Accept a message that changes state, once.
 
     :raises Forbidden: it was accepted before, or its signer's key is revoked
     """
-    check(session, sender)
-    if session.get(models.Message, sender.nonce) is not None:
-        raise signatures.repeated(sender)
-    session.add(models.Message(nonce=sender.nonce, accepted_at=when))
-    session.flush()
+    signer = sender.signer
+    try:
+        admitted = session.execute(_ADMIT, {
+            'number': sender.nonce, 'now': when, 'signer': signer.name,
+            'issued': signer.issued_at}).rowcount
+    except db_exception.DBDuplicateEntry as error:
+        raise signatures.repeated(sender) from error
+    if not admitted:
+        check(session, sender)
 
 
 def check(session: orm.Session, sender: signatures.Sender) -> None:

@@ -39,6 +39,7 @@ from diffcache_openstack.objects.precache import PrecacheDemand  # noqa: F401
 from diffcache_openstack.objects.precache import PrecacheJob  # noqa: F401
 from diffcache_openstack.objects.request import Request  # noqa: F401
 from diffcache_openstack.objects.site import COMPUTE  # noqa: F401
+from diffcache_openstack.objects.site import HeartbeatAnswer  # noqa: F401
 from diffcache_openstack.objects.site import Holding  # noqa: F401
 from diffcache_openstack.objects.site import Host  # noqa: F401
 from diffcache_openstack.objects.site import HostHoldings  # noqa: F401

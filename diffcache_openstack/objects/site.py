@@ -58,6 +58,22 @@ class Host(versioned.DiffCacheObject):
 
 
 @versioned.DiffCacheObjectRegistry.register
+class HeartbeatAnswer(versioned.DiffCacheObject):
+    """Numbers by which a host sees whether it lacks something.
+
+    ``map_generation`` is that of its site's map, ``revoked_number`` that of the
+    list of revoked keys.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'map_generation': fields.NonNegativeIntegerField(),
+        'revoked_number': fields.NonNegativeIntegerField(default=0),
+    }
+
+
+@versioned.DiffCacheObjectRegistry.register
 class RepositoryStanding(versioned.DiffCacheObject):
     """A repository as one host sees it.
 

@@ -33,11 +33,12 @@ class ConductorAPI(remote.API):
 
     @remote.call(remote.HOSTS, {'host': fields.ObjectField('Host')})
     def register_host(self, ctxt: contexts.RequestContext,
-                      host: objects.Host) -> objects.Host:
-        """Register a host, or renew its registration; counts as heartbeat.
+                      host: objects.Host) -> objects.HeartbeatAnswer:
+        """Register a host, or renew its registration: its heartbeat.
 
         If ``host.plan_generation`` is not that of the current plan, the plan
-        is sent to the host again.
+        is sent to the host again. What else the host lacks it sees by the
+        answer, and fetches.
         """
 
     @remote.call(remote.HOSTS, {

@@ -89,6 +89,12 @@ class SiteMap:
         """Return the map, empty if there was never one."""
         return self._view
 
+    @property
+    def generation(self) -> int | None:
+        """The generation that changes are fetched since; None for none."""
+        state = self._state
+        return None if state is None else state.generation
+
     def update(self, site_map: objects.SiteMap) -> None:
         """Use another map from now on.
 
@@ -177,10 +183,8 @@ class SiteMap:
         :raises RetryableError: the conductor does not answer
         """
         with self._fetching:
-            state = self._state
             found = self._conductor.update_site_map(
-                self._context, self._site,
-                None if state is None else state.generation)
+                self._context, self._site, self.generation)
             if isinstance(found, objects.MapChange) \
                     and not self._apply(found):
                 found = self._conductor.update_site_map(

@@ -25,6 +25,7 @@ from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
+from diffcache_openstack.conductor import heartbeats
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -78,21 +79,17 @@ class ConductorManager:
         self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
+        self._heartbeats = heartbeats.Heartbeats(database, notifier)
 
     @oslo_messaging.expose
     def register_host(self, ctxt: contexts.RequestContext,
-                      host: objects.Host) -> objects.Host:
+                      host: objects.Host) -> objects.HeartbeatAnswer:
         """Register a host, or note its heartbeat.
 
         :raises Forbidden: its URL is none of its site
         """
         self._addresses.check(host)
-        known, changed, stale = self._database.write(
-            _register_host, host, versioned.now())
-        self._notifier.maps_changed(changed)
-        if stale is not None:
-            self._notifier.send_items(stale, host.name)
-        return known
+        return self._heartbeats.put(host)
 
     @oslo_messaging.expose
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,
@@ -299,17 +296,3 @@ class ConductorManager:
                  ) -> objects.Plan | None:
         """Return the current plan of a site."""
         return self._database.read(plans.current_plan, site)
-
-
-def _register_host(session, host, when):
-    """Register a host; return the current plan if the host lacks it."""
-    known, changed = host_rows.put_host(session, host, when)
-    if changed:
-        plans.set_planned(session, host.site, None)
-    generation = plans.generation(session, host.site)
-    if host.plan_generation == generation:
-        return known, changed, None
-    plan = plans.current_plan(session, host.site)
-    if plan is None or host.name not in plan.hosts:
-        return known, changed, None
-    return known, changed, plan

@@ -130,6 +130,24 @@ def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
     return None if row is None else load(session, row)
 
 
+def lacked_by(session: orm.Session, host: objects.Host
+              ) -> objects.Plan | None:
+    """Return the current plan of a host's site if the host lacks it.
+
+    :returns: None if the host has it, or the plan does not contain the host
+    """
+    row = session.scalar(
+        sa.select(models.Plan)
+        .join(models.Site, sa.and_(
+            models.Site.name == models.Plan.site,
+            models.Site.plan_generation == models.Plan.generation))
+        .join(models.PlanHost, models.PlanHost.plan_id == models.Plan.id)
+        .where(models.Plan.site == host.site,
+               models.Plan.generation != host.plan_generation,
+               models.PlanHost.host == host.name))
+    return None if row is None else load(session, row)
+
+
 def load(session: orm.Session, row: models.Plan) -> objects.Plan:
     """Load the plan of a row, with its hosts and items.
 

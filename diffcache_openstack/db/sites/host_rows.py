@@ -16,7 +16,9 @@ same transaction, and is reported to the caller as the set of sites whose
 agents should be notified.
 """
 
+import collections.abc
 import datetime
+import typing
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -31,6 +33,12 @@ from diffcache_openstack.objects import versioned
 
 # What a map shows of a host beside its holdings.
 _SHOWN = ('site', 'role', 'url', 'capacity', 'alive')
+# In the order of Numbers.
+_NUMBERS = (
+    models.Site.map_generation.label('site_map'),
+    models.Site.plan_generation.label('site_plan'),
+    sa.select(sa.func.coalesce(sa.func.max(models.RevokedKey.number), 0))
+    .scalar_subquery().label('revoked'))
 
 
 def put_host(session: orm.Session, host: objects.Host,
@@ -60,6 +68,61 @@ def put_host(session: orm.Session, host: objects.Host,
                     generations.Change(generations.HOLDINGS, row.name))
         generations.raise_generation(session, changed, changes)
     return to_host(row), changed
+
+
+class Numbers(typing.NamedTuple):
+    """What a host compares with what it has.
+
+    :ivar revoked: of the list of revoked keys
+    """
+
+    map_generation: int
+    plan_generation: int
+    revoked: int
+
+
+def numbers_of(session: orm.Session, site: str) -> Numbers:
+    """Return the numbers that hosts of a site are answered."""
+    return Numbers(*session.execute(
+        sa.select(*_NUMBERS).where(models.Site.name == site)).one())
+
+
+def renew_hosts(session: orm.Session,
+                hosts: collections.abc.Sequence[objects.Host],
+                when: datetime.datetime) -> dict[str, Numbers]:
+    """Note heartbeats of those hosts that are as they are known.
+
+    :returns: numbers by name; those that are left out have to be put
+    """
+    table = models.Host
+    found = {row.name: row for row in session.execute(
+        sa.select(table.id, table.name, table.plan_generation,
+                  *(getattr(table, field) for field in _SHOWN), *_NUMBERS)
+        .join(models.Site, models.Site.name == table.site)
+        .where(table.name.in_({host.name for host in hosts})))}
+    others = {host.name for host in hosts
+              if host.name not in found
+              or not _is_same(host, found[host.name])}
+    same = {name: row for name, row in found.items() if name not in others}
+    if not same:
+        return {}
+    renewed = session.execute(
+        sa.update(table).where(
+            table.id.in_(sorted(row.id for row in same.values())),
+            table.alive)
+        .values(seen_at=when)
+        .execution_options(synchronize_session=False)).rowcount
+    if renewed != len(same):
+        # One was declared dead, or removed, meanwhile.
+        return {}
+    return {name: Numbers(*row[-len(Numbers._fields):])
+            for name, row in same.items()}
+
+
+def _is_same(host, row):
+    return row.alive and host.plan_generation == row.plan_generation and all(
+        getattr(host, field) == getattr(row, field)
+        for field in _SHOWN if field != 'alive')
 
 
 def lock_host(session: orm.Session, name: str) -> int:

@@ -56,6 +56,8 @@ class Conductor:
         self.no_history = False
         self.refuses = False
         self.revoked = None
+        self.map_generation = 3
+        self.revoked_number = 0
         self.calls = []
 
     def _note(self, name, *arguments):
@@ -69,6 +71,8 @@ class Conductor:
     def register_host(self, ctxt, host):
         self._note('register_host', host.name)
         self.known = True
+        return objects.HeartbeatAnswer(map_generation=self.map_generation,
+                                       revoked_number=self.revoked_number)
 
     def report_holdings(self, ctxt, host, holdings):
         self._note('report_holdings', [(h.kind, h.id, h.bytes)
@@ -106,7 +110,8 @@ class Conductor:
 
     def update_site_map(self, ctxt, site, generation=None):
         self._note('update_site_map', generation)
-        return test_current_map.a_map() if generation != 3 else None
+        return None if generation == self.map_generation \
+            else test_current_map.a_map(self.map_generation)
 
     def get_revoked_keys(self, ctxt, known):
         self._note('get_revoked_keys', known)
@@ -287,12 +292,17 @@ class LinkTest(base.TestCase):
             self.host, self.status, self.spool, 0.0,
             link.OptionalParts(revoked))
         signer = keys.key('controller', 'c')
+        reporter.report()
+        self.assertEqual([], self.conductor.named('get_revoked_keys'))
+        self.conductor.revoked_number = 2
         self.conductor.revoked = revocations.sign(
             signer, revocations.RevokedKeys(2, {'h2': 1.0}))
+        reporter.report()
         reporter.report()
         # An old list, as a client of the broker may send it again.
         self.conductor.revoked = revocations.sign(
             signer, revocations.RevokedKeys(1, {}))
+        self.conductor.revoked_number = 1
         with self.assertLogs(link.LOG, 'WARNING') as logged:
             reporter.report()
         self.assertIn('older than number 2', logged.output[0])
@@ -372,6 +382,22 @@ class LinkTest(base.TestCase):
         self.assertEqual(('change_holdings', [], [CONTENT], 0, 0),
                          self.conductor.named('change_holdings')[-1])
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
+
+    def test_a_heartbeat_at_rest_is_one_message(self):
+        reporter = link.ConductorLink(
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, 1e-9)
+        self.patch(link, 'REPEAT_HOLDINGS', float('inf'))
+        reporter.report()
+        self.conductor.calls.clear()
+        reporter.report()
+        self.assertEqual([('register_host', 'h1')], self.conductor.calls)
+        # What the answer names is fetched.
+        self.conductor.map_generation = 4
+        reporter.report()
+        self.assertEqual([('update_site_map', 3)],
+                         self.conductor.calls[2:])
+        self.assertEqual([3, 4], self.learned)
 
     def test_borrowed_images_also_if_they_are_held(self):
         key = views.Key(views.IMAGES, CONTENT)

@@ -24,6 +24,7 @@ from tests import base
 # is new optional, then put the new fingerprint here.
 FINGERPRINTS = {
     'Fill': '1.0-fb1a8ce5262c03e7fd05bf543992153a',
+    'HeartbeatAnswer': '1.0-db89a225f8e6d2ef66524b8b6fb500b6',
     'Holding': '1.0-3ef2396128583587141ec2f90eb06159',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
