@@ -11,9 +11,9 @@
 #    under the License.
 """What grows with the number of images and hosts.
 
-Seconds are CPU seconds. The database is SQLite in a file, except for "api",
-which starts a MariaDB of its own; messages are counted as they are encoded for
-the broker.
+Seconds are CPU seconds. The database is SQLite in a file, and messages are
+counted as they are encoded for the broker, except for "api" and "hosts", which
+start servers of their own.
 """
 
 import os
@@ -37,6 +37,22 @@ CASES = (
                    _IMAGES, _FAMILY, cases.Option('hosts', 4, 'hosts'),
                    cases.Option('changes', (1, 1, 100, 1000), 'at once',
                                 many=True, quick=(1, 3)))),
+    cases.Case('hosts', 'What conductors, broker and database spend for many'
+               ' light agents.', 'hosts:hosts', (*_PAGE, 'admin/sizing'), (
+                   cases.Option('hosts', 100, 'agents', quick=4),
+                   cases.Option('sites', 5, 'sites', quick=2),
+                   cases.Option('conductors', 1, 'processes'),
+                   cases.Option('images', 96, 'images', quick=16),
+                   _FAMILY,
+                   cases.Option('seconds', 180.0, 'at rest', quick=5.0),
+                   cases.Option('deliveries', 500, 'requests of costs',
+                                quick=10),
+                   cases.Option('within', 60.0, 'seconds for these',
+                                quick=2.0),
+                   cases.Option('processes', 2, 'for the agents', quick=1),
+                   cases.Option('queues', 'classic', 'of the broker',
+                                choices=('classic', 'quorum'))),
+               ('mariadbd', 'rabbitmqctl')),
     cases.Case('api', 'Speed of listings, at a rate that does not wait for'
                ' answers.', 'listings:api', ('reference/api',), (
                    cases.Option('server', 'own', 'that runs the API; uwsgi is'

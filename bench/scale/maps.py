@@ -46,6 +46,40 @@ _HUB = 'hub'
 _REPORTS = 200
 
 
+def random_hash(drawn: random.Random) -> str:
+    """Return a hash of nothing."""
+    return f'{drawn.getrandbits(256):064x}'
+
+
+def put_catalogue(session, images: int, family: int, drawn: random.Random,
+                  ) -> tuple[list[str], list[str]]:
+    """Add images, and all patches between those of a family.
+
+    :returns: the contents of the images, and the ids of the patches
+    """
+    now = versioned.now()
+    contents = [random_hash(drawn) for _ in range(images)]
+    session.execute(sa.insert(models.Image), [
+        {'id': f'{number:08x}-0000-4000-8000-000000000000',
+         'name': f'Image {number}', 'content_id': content,
+         'size': 10 ** 10, 'data_size': 10 ** 9, 'created_at': now,
+         'disk_format': 'qcow2', 'file_size': 5 * 10 ** 8,
+         'os_hash_algo': 'sha512', 'os_hash_value': content * 2,
+         'owner': '0' * 32, 'visibility': 'public', 'status': 'active',
+         'form_id': content, 'form_size': 10 ** 6,
+         'record': random_hash(drawn) * 5}
+        for number, content in enumerate(contents)])
+    patches = [{'id': random_hash(drawn), 'base': base, 'target': target,
+                'size': 10 ** 7, 'create_seconds': 1.0,
+                'apply_seconds': 1.0, 'created_at': now}
+               for first in range(0, images, family)
+               for base in contents[first:first + family]
+               for target in contents[first:first + family]
+               if base != target]
+    session.execute(sa.insert(models.Patch), patches)
+    return contents, [patch['id'] for patch in patches]
+
+
 class Site:
     """A database of so many images.
 
@@ -71,9 +105,6 @@ class Site:
     def _count(self, *_arguments) -> None:
         self.statements += 1
 
-    def _hash(self) -> str:
-        return f'{self._random.getrandbits(256):064x}'
-
     def _fill(self, session, images: int, family: int, hosts: int) -> None:
         now = versioned.now()
         for name, site, role in [(_HUB, 'centre', objects.REPOSITORY)] + [
@@ -82,30 +113,13 @@ class Site:
             host_rows.put_host(session, objects.Host(
                 name=name, site=site, role=role, url=f'https://{name}:9192'),
                 now)
-        contents = [self._hash() for _ in range(images)]
-        session.execute(sa.insert(models.Image), [
-            {'id': f'{number:08x}-0000-4000-8000-000000000000',
-             'name': f'Image {number}', 'content_id': content,
-             'size': 10 ** 10, 'data_size': 10 ** 9, 'created_at': now,
-             'disk_format': 'qcow2', 'file_size': 5 * 10 ** 8,
-             'os_hash_algo': 'sha512', 'os_hash_value': content * 2,
-             'owner': '0' * 32, 'visibility': 'public', 'status': 'active',
-             'form_id': content, 'form_size': 10 ** 6,
-             'record': self._hash() * 5}
-            for number, content in enumerate(contents)])
-        patches = [{'id': self._hash(), 'base': base, 'target': target,
-                    'size': 10 ** 7, 'create_seconds': 1.0,
-                    'apply_seconds': 1.0, 'created_at': now}
-                   for first in range(0, images, family)
-                   for base in contents[first:first + family]
-                   for target in contents[first:first + family]
-                   if base != target]
-        session.execute(sa.insert(models.Patch), patches)
+        contents, patches = put_catalogue(session, images, family,
+                                          self._random)
         self._pairs = [(base, content) for base in contents[:2]
                        for content in contents[family:]]
         self._hold(session, _HUB, [(objects.IMAGES, each)
                                    for each in contents]
-                   + [(objects.PATCHES, patch['id']) for patch in patches])
+                   + [(objects.PATCHES, each) for each in patches])
         for number in range(hosts):
             self._hold(session, f'host-{number}', [
                 (objects.IMAGES, each)
@@ -123,8 +137,8 @@ class Site:
     def new_patch(self) -> collections.abc.Callable[[], None]:
         """Register a patch; return a call that reports it as held."""
         base, target = self._pairs.pop()
-        patch = objects.Patch(id=self._hash(), base=base, target=target,
-                              size=10 ** 7)
+        patch = objects.Patch(id=random_hash(self._random), base=base,
+                              target=target, size=10 ** 7)
         self.held += 1
         self.database.write(catalogue.put_patch, patch, versioned.now())
         return functools.partial(
