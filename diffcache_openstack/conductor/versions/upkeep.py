@@ -22,6 +22,7 @@ from oslo_log import log
 from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.versions import keeping
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
@@ -62,6 +63,7 @@ class Upkeep:
         self._context = contexts.RequestContext.for_service('upkeep')
         self._servers = servers
         self._owner = owner
+        self._keeping = keeping.Keeping(database)
         self._looked: dict[str, datetime.datetime] = {}
 
     def round(self) -> None:
@@ -72,14 +74,16 @@ class Upkeep:
             return
         policies = self._database.read(db_policies.all_policies)
         own = {policy.server_id for policy in policies if policy.server_id}
+        self._keeping.begin(policies)
         self._looked = {policy.id: self._looked[policy.id]
                         for policy in policies if policy.id in self._looked}
         for policy in policies:
             try:
                 self._save_due(policy, own, now)
-                self._drop(policy, own, now)
             except exceptions.DiffCacheError as error:
                 LOG.warning('Version policy %s: %s', policy.id, error)
+            self._drop(policy, now)
+        self._keeping.end(now)
         for version_id in self._database.read(db.undeleted, now - _RETRY):
             self._forget(version_id, now)
         self._queue_due(now)
@@ -144,32 +148,33 @@ class Upkeep:
             LOG.warning('Postponing the save of server %s: %s', server.id,
                         error)
 
-    def _drop(self, policy, own, now):
+    def _drop(self, policy, now):
         """Delete the versions that a policy does not keep."""
         kept = retention.Policy(
             policy.keep_last, policy.keep_hourly, policy.keep_daily,
             policy.keep_weekly, policy.keep_monthly)
         if kept.keeps_all:
             return
-        servers = [policy.server_id] if policy.server_id else [
-            server_id for server_id
-            in self._database.read(db.servers_of, policy.project_id)
-            if server_id not in own]
-        for server_id in servers:
+        for server_id in self._keeping.servers(policy):
             found: typing.Any = [
                 types.SimpleNamespace(**version._asdict()) for version
                 in self._database.read(db.prunable, server_id)]
             for version in retention.dropped(found, kept):
                 LOG.info('Deleting version %s of server %s by policy %s',
                          version.id, server_id, policy.id)
-                self._forget(version.id, now)
+                if not self._forget(version.id, now):
+                    self._keeping.postpone(policy, server_id)
+        self._keeping.done(policy)
 
     def _forget(self, version_id, now):
+        """Delete a version; return whether that is possible now."""
         try:
             self._database.write(service.forget, version_id, now)
-        except exceptions.Conflict as error:
+        except exceptions.DiffCacheError as error:
             # A server boots from it; a later round deletes it.
             LOG.info('Version %s is not deleted now: %s', version_id, error)
+            return False
+        return True
 
     def _queue_due(self, now):
         """Queue what stores are due for."""

@@ -319,6 +319,20 @@ def servers_of(session: orm.Session, project_id: str) -> list[str]:
         .distinct().order_by(table.server_id)))
 
 
+def changed_servers(session: orm.Session, since: datetime.datetime
+                    ) -> dict[str, str]:
+    """Return servers with versions that became usable, or were changed.
+
+    :returns: their projects by id
+    """
+    table = models.ServerVersion
+    return {server_id: project_id for server_id, project_id in session.execute(
+        sa.select(table.server_id, table.project_id).where(
+            table.state == versions.AVAILABLE, table.updated_at >= since,
+            table.server_id.is_not(None)).distinct())
+        if server_id is not None}
+
+
 def has_any(session: orm.Session, project_id: str) -> bool:
     """Return whether a project has versions of servers or volumes."""
     table = models.ServerVersion

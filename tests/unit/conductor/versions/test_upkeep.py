@@ -13,6 +13,7 @@
 
 import datetime
 import json
+from unittest import mock
 import uuid
 
 from diffcache_openstack.common import exceptions
@@ -146,6 +147,74 @@ class TestRetention(RoundTest):
         self.policy(keep_last=1)
         self.policy(server_id='running', keep_last=5)
         self.assertEqual(set(), self.forgotten())
+
+    def looked_at(self):
+        """The servers whose versions a round reads."""
+        found, prunable = [], db.prunable
+
+        def look(session, server):
+            found.append(server)
+            return prunable(session, server)
+
+        with mock.patch.object(db, 'prunable', look):
+            self.upkeep.round()
+        return sorted(found)
+
+    def test_only_what_changed_is_looked_at(self):
+        for server in ('running', 'stopped', 'other'):
+            self.saved(30 * HOUR, server)
+        self.policy(keep_last=1)
+        self.policy(server_id='other', keep_last=1)
+        self.assertEqual(['other', 'running', 'stopped'], self.looked_at())
+        for _round in range(2):
+            self.assertEqual([], self.looked_at())
+        old = self.saved(20 * HOUR, 'stopped')
+        self.saved(datetime.timedelta(), 'stopped')
+        self.assertEqual(['stopped'], self.looked_at())
+        self.assertIn(old, self.forgotten())
+
+    def test_a_policy_that_changed_is_looked_at(self):
+        old = self.saved(30 * HOUR)
+        self.saved(29 * HOUR)
+        self.policy(keep_last=2)
+        self.assertEqual(set(), self.forgotten())
+        [policy] = self.read(version_policies.all_policies)
+        policy.keep_last = 1
+        self.write(version_policies.put, policy, versioned.now())
+        self.assertEqual({old}, self.forgotten())
+
+    def test_servers_that_lose_their_own_policy_follow_the_projects(self):
+        old = self.saved(30 * HOUR)
+        self.saved(29 * HOUR)
+        self.policy(keep_last=1)
+        self.policy(server_id='running', keep_last=2)
+        self.assertEqual(set(), self.forgotten())
+        [own] = [each for each in self.read(version_policies.all_policies)
+                 if each.server_id]
+        self.write(version_policies.remove, own.id)
+        self.assertEqual({old}, self.forgotten())
+
+    def test_what_could_not_be_deleted_is_looked_at_again(self):
+        old = self.saved(30 * HOUR)
+        self.saved(29 * HOUR)
+        self.policy(keep_last=1)
+        lease = service._read_lease(old)
+        now = versioned.now()
+        self.write(plans.take_lease, lease, 'h1', now, now + HOUR)
+        self.assertEqual(set(), self.forgotten())
+        self.write(plans.drop_lease, lease, 'h1')
+        self.assertEqual({old}, self.forgotten())
+        self.assertEqual([], self.looked_at())
+
+    def test_a_round_that_failed_is_no_round(self):
+        self.saved(30 * HOUR)
+        self.policy(keep_last=1)
+        self.upkeep.round()
+        old = self.saved(10 * HOUR)
+        self.saved(datetime.timedelta())
+        with mock.patch.object(db, 'prunable', side_effect=ValueError):
+            self.assertRaises(ValueError, self.upkeep.round)
+        self.assertIn(old, self.forgotten())
 
     def test_policy_that_keeps_nothing_keeps_all(self):
         for hours in (3, 2, 1):
