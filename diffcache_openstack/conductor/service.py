@@ -212,6 +212,7 @@ class ConductorService(service.Service):
                               ' next round')
 
     def _check_hosts(self):
+        self._maps.forget_whole()
         try:
             names, changed = self._liveness.check()
             changed |= self._maps.note_options()

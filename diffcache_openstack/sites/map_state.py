@@ -207,9 +207,9 @@ class MapState:
         held = self._held.get(holdings.host)
         if held is None:
             return
-        after = {views.Key(each.kind, each.id) for each in holdings.held}
+        after = {maps.to_key(each.kind, each.id) for each in holdings.held}
         gone = held - after if holdings.whole else {
-            views.Key(each.kind, each.id) for each in holdings.gone} & held
+            maps.to_key(each.kind, each.id) for each in holdings.gone} & held
         for key in gone:
             self._count(-1, 'holding', holdings.host, *key)
         for key in after - held:

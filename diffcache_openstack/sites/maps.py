@@ -16,6 +16,8 @@ is not small, since it has the whole catalogue, is only sent to hosts that are
 new or were away for long.
 """
 
+import time
+
 from oslo_config import cfg
 
 from diffcache_openstack.common import threads
@@ -34,6 +36,9 @@ from diffcache_openstack.sites import views
 # Differences of the newest generation of a site that are kept: hosts that ask
 # at the same time mostly have the same generation.
 _KEPT_CHANGES = 4
+# Whole maps are kept for so long after their last use: hosts of a site that
+# start together ask for the same, and each is large.
+_KEPT_SECONDS = 60.0
 
 
 class Maps:
@@ -45,6 +50,7 @@ class Maps:
         # Assigned whole, so threads need no lock; at worst two of them make
         # the same map.
         self._latest: dict[str, objects.SiteMap] = {}
+        self._used: dict[str, float] = {}
         # Differences are applied to states: one thread for each site at a
         # time.
         self._advancing = threads.KeyedLocks()
@@ -90,7 +96,15 @@ class Maps:
         if latest is None or latest.generation != generation:
             latest = self._database.read(self._read, site)
             self._latest[site] = latest
+        self._used[site] = time.monotonic()
         return latest
+
+    def forget_whole(self) -> None:
+        """Forget whole maps that no host asked for lately."""
+        before = time.monotonic() - _KEPT_SECONDS
+        for site in list(self._latest):
+            if self._used.get(site, 0.0) < before:
+                self._latest.pop(site, None)
 
     def _advance(self, site: str) -> map_state.MapState:
         """Return the state of a site, with all changes applied."""

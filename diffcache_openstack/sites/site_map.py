@@ -12,25 +12,53 @@
 """Parts of site maps as they cross the wire, and as look-ups use them."""
 
 import dataclasses
+import sys
+import typing
+import weakref
 
 from diffcache_openstack import objects
 from diffcache_openstack.sites import views
 
+_Ref = typing.TypeVar('_Ref', views.ImageRef, views.PatchRef)
 
 _IMAGE_FIELDS = tuple(
     field.name for field in dataclasses.fields(views.ImageRef))
+# What is in use of the catalogue, which is the same for all sites.
+_images: weakref.WeakValueDictionary[str, views.ImageRef] = \
+    weakref.WeakValueDictionary()
+_patches: weakref.WeakValueDictionary[str, views.PatchRef] = \
+    weakref.WeakValueDictionary()
 
 
 def to_image(image: objects.Image) -> views.ImageRef:
     """Convert an image to the form that look-ups work on."""
-    return views.ImageRef(**{
-        name: getattr(image, name) for name in _IMAGE_FIELDS})
+    return _shared(_images, views.ImageRef(**{
+        name: getattr(image, name) for name in _IMAGE_FIELDS}))
 
 
 def to_patch(patch: objects.Patch) -> views.PatchRef:
     """Convert a patch to the form that look-ups work on."""
-    return views.PatchRef(patch.id, patch.base, patch.target, patch.size,
-                          patch.apply_seconds)
+    return _shared(_patches, views.PatchRef(
+        sys.intern(patch.id), sys.intern(patch.base), sys.intern(patch.target),
+        patch.size, patch.apply_seconds))
+
+
+def to_key(kind: str, object_id: str) -> views.Key:
+    """Return the key of an object that hosts hold.
+
+    Equal names are one text: in a conductor, each repository is in the map of
+    every site.
+    """
+    return views.Key(sys.intern(kind), sys.intern(object_id))
+
+
+def _shared(known: weakref.WeakValueDictionary[str, _Ref], ref: _Ref) -> _Ref:
+    """Return an equal one of another map, if there is one."""
+    found = known.get(ref.id)
+    if found == ref:
+        return found
+    known[ref.id] = ref
+    return ref
 
 
 def to_links(links: objects.Links) -> views.Links:

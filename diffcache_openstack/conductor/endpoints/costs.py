@@ -11,8 +11,6 @@
 #    under the License.
 """RPC endpoint for schedulers: costs of images, and room for volumes."""
 
-import collections
-
 from oslo_config import cfg
 import oslo_messaging
 
@@ -72,13 +70,9 @@ class CostsManager:
 
         :returns: nothing if the image is unknown, or was withdrawn
         """
-        asked = set(hosts)
-        by_site = collections.defaultdict(list)
-        for host in self._database.read(host_rows.list_hosts):
-            if host.name in asked:
-                by_site[host.site].append(host.name)
         found = []
-        for site, names in by_site.items():
+        for site, names in self._database.read(host_rows.by_site,
+                                               set(hosts)).items():
             view = self._maps.view(site)
             try:
                 found.append((site, view, view.image(image_id), names))

@@ -219,6 +219,17 @@ def list_hosts(session: orm.Session, site: str | None = None
     return [to_host(row) for row in session.scalars(query)]
 
 
+def by_site(session: orm.Session, names: collections.abc.Collection[str]
+            ) -> dict[str, list[str]]:
+    """Return those of some hosts that are registered, by site."""
+    found: dict[str, list[str]] = {}
+    for name, site in session.execute(
+            sa.select(models.Host.name, models.Host.site)
+            .where(models.Host.name.in_(names)).order_by(models.Host.name)):
+        found.setdefault(site, []).append(name)
+    return found
+
+
 def hosts_of_map(session: orm.Session, site: str, names: set[str]
                  ) -> list[tuple[int, objects.Host]]:
     """Return those of some hosts that a site's map has, without objects.

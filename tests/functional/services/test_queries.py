@@ -16,18 +16,28 @@ while the conductor does the work of its timers, answers agents and lists.
 """
 
 import datetime
+import uuid
 
 import sqlalchemy as sa
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.versions import policies as version_policies
 from diffcache_openstack.db.versions import server_versions
 from diffcache_openstack.db.versions import tasks
+from diffcache_openstack.db.views import host_views
+from diffcache_openstack.db.views import image_views
+from diffcache_openstack.db.views import plan_views
 from diffcache_openstack.db.views import request_views
+from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
+from diffcache_openstack.planning import site_state
+from diffcache_openstack.remote_calls import conductor_costs_api
 from tests.functional.services import test_database
 from tests.unit.conductor.endpoints import test_agents
+from tests.unit.conductor import test_heartbeats
 from tests.unit.db import database
 
 ROWS = 15_000
@@ -63,6 +73,14 @@ def name(prefix: str, count: int = ROWS):
 
 class MariaDBTest(test_database.OnMariaDB, database.DatabaseTest):
     """Has a database on the server."""
+
+
+class TestHeartbeats(test_heartbeats.TestCosts, MariaDBTest):
+    """Statements are as few as with SQLite."""
+
+    def prepare(self):
+        if not hasattr(self, 'keys'):
+            super().prepare()
 
 
 class TestStatements(test_agents.ConductorTest, MariaDBTest):
@@ -101,11 +119,20 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
                     id=lambda number: 10 ** 6 + number),
                 models.Holding: rows(
                     models.Holding, host_id=lambda _: host,
-                    object_id=database.content),
+                    kind=lambda _: objects.IMAGES, object_id=database.content),
                 models.Image: rows(
                     models.Image, id=name('i'), content_id=database.content,
-                    status=lambda _: 'active',
-                    visibility=lambda _: 'public')}
+                    status=lambda _: 'active', disk_format=lambda _: 'raw',
+                    visibility=lambda _: 'public'),
+                models.VersionPolicy: rows(
+                    models.VersionPolicy, id=str, server_id=name('server-'),
+                    project_id=name('p', PROJECTS))[:PROJECTS],
+                models.Plan: rows(
+                    models.Plan, id=lambda number: number + 1,
+                    uuid=str, site=lambda _: database.SITE,
+                    state=lambda _: 'old',
+                    generation=lambda number: number + 1,
+                    created_at=lambda _: _NOW)}
             for model, values in filled.items():
                 connection.execute(sa.insert(model), values)
             connection.execute(sa.text('ANALYZE TABLE ' + ', '.join(
@@ -148,6 +175,37 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
             conductor._precache, conductor._look_after_versions,
             conductor._tidy_ledger)
 
+    def test_policies(self):
+        """Rounds of which each finds a project's servers, or what changed."""
+        upkeep = self.conductor._version_upkeep
+        self.database.write(version_policies.put, objects.VersionPolicy(
+            id=str(uuid.uuid4()), project_id='p1', keep_last=ROWS), _NOW)
+        self.assert_found_by_index(upkeep.round)
+        with self.database.engine.begin() as connection:
+            connection.execute(
+                sa.update(models.ServerVersion).values(updated_at=_NOW)
+                .where(models.ServerVersion.server_id == 'server-1'))
+        self.assert_found_by_index(upkeep.round, upkeep.tidy)
+
+    def test_planner(self):
+        # It considers all images, and what all hosts of the site hold.
+        self.grown -= {'images', 'holdings'}
+        self.assert_found_by_index(
+            lambda: self.database.read(site_state.read, database.SITE,
+                                       self.conf),
+            lambda: self.database.read(plans.current_plan, database.SITE),
+            lambda: self.database.write(plans.prune, database.SITE, 20),
+            lambda: self.database.read(
+                plans.lacked_by, database.host('h1', plan_generation=7)))
+
+    def test_costs(self):
+        self.conductor._maps.view(database.SITE)
+        costs = conductor_costs_api.CostsAPI(self.bus, 60)
+        self.assert_found_by_index(
+            lambda: costs.build_costs(self.ctxt, 't1', ['h1']),
+            lambda: costs.lazy_costs(self.ctxt, 't1', ['h1']),
+            lambda: costs.ssd_room(self.ctxt, 'server-1', ['h1']))
+
     def test_calls_of_agents(self):
         def call(method, *arguments):
             return lambda: getattr(self.api, method)(self.ctxt, *arguments)
@@ -169,4 +227,8 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
         self.assert_found_by_index(
             lambda: look(server_versions.list_versions, viewer, {}, page),
             lambda: look(tasks.list_tasks, viewer, {}, page),
+            lambda: look(version_policies.list_policies, viewer, {}, page),
+            lambda: look(image_views.list_images, viewer, {}, page),
+            lambda: look(host_views.list_objects, 'h1', {}, page),
+            lambda: look(plan_views.list_plans, {'site': database.SITE}, page),
             lambda: look(request_views.list_requests, hour, page))

@@ -47,6 +47,19 @@ class TestMapState(base.TestCase):
         self.assertEqual(whole.view(), self.state.view())
         self.assertEqual(whole.digest, self.state.digest)
 
+    def test_maps_of_sites_share_the_catalogue(self):
+        other = map_state.MapState(a_map(site='far')).view()
+        ours = self.state.view()
+        for one, another in zip(ours.images + ours.patches,
+                                other.images + other.patches):
+            self.assertIs(one, another)
+        # Of two that differ, each has its own.
+        changed = map_state.MapState(a_map(
+            images=[database.image(1, name='new'), database.image(2)])).view()
+        self.assertEqual('new', changed.images[0].name)
+        self.assertNotEqual('new', ours.images[0].name)
+        self.assertIs(ours.images[1], changed.images[1])
+
     def test_images(self):
         changed = database.image(2, name='new', data_size=9)
         self.apply(images=[changed, database.image(3)],

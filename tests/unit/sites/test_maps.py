@@ -38,6 +38,17 @@ class TestMaps(database.DatabaseTest):
     def test_made_once_per_generation(self):
         self.assertIs(self.get(), self.get())
 
+    def test_whole_maps_are_forgotten_when_none_asks_for_them(self):
+        now = 100.0
+        self.patch(maps.time, 'monotonic', lambda: now)
+        first = self.get()
+        now += maps._KEPT_SECONDS - 1
+        self.maps.forget_whole()
+        self.assertIs(first, self.get())
+        now += maps._KEPT_SECONDS + 1
+        self.maps.forget_whole()
+        self.assertIsNot(first, self.get())
+
     def test_reading_one_site_holds_no_other_up(self):
         self.write(host_rows.put_host, objects.Host(
             name='far', site='far', role='compute', url='http://far:1',
