@@ -22,13 +22,10 @@ from oslo_limit import exception as limit_exceptions
 from oslo_limit import limit
 import requests
 
+from diffcache_openstack.cloud import quota_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import quota
-
-# Called with a project and names of resources; returns how much is used.
-Usage = collections.abc.Callable[
-    [str | None, collections.abc.Collection[str]], dict[str, int]]
 
 _ERRORS = (ksa_exceptions.ClientException, sdk_exceptions.SDKException,
            limit_exceptions.SessionInitError, requests.RequestException,
@@ -44,7 +41,8 @@ class KeystoneLimits:
     :param usage: returns how much a project uses
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, usage: Usage) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, usage: quota_errors.Usage
+                 ) -> None:
         groups.register_access(conf, [quota.LIMIT_GROUP.name])
         self._conf = conf
         self._usage = usage
@@ -73,8 +71,9 @@ class KeystoneLimits:
             self._call(lambda enforcer: enforcer.enforce(project_id, deltas))
         except limit_exceptions.ProjectOverLimit as error:
             info = error.over_limit_info_list[0]
-            raise exceeded(project_id, info.resource_name, info.limit,
-                           info.current_usage) from error
+            raise quota_errors.exceeded(
+                project_id, info.resource_name, info.limit,
+                info.current_usage) from error
 
     def _call(self, function: typing.Callable[[limit.Enforcer], typing.Any]
               ) -> typing.Any:
@@ -88,13 +87,3 @@ class KeystoneLimits:
                 raise exceptions.ServiceUnavailable(
                     f'Could not read the limits of Keystone: {error}; check'
                     f' Keystone, and the options of [oslo_limit].') from error
-
-
-def exceeded(project_id: str, name: str, most: int, used: int
-             ) -> exceptions.QuotaExceeded:
-    """Return the error for what a quota does not allow."""
-    return exceptions.QuotaExceeded(
-        f'The quota {name} of project {project_id} is exceeded: the limit is'
-        f' {most}, {used} are in use. Delete what is not needed, or ask your'
-        f' cloud administrator for more; see "openstack image cache quota'
-        f' show".')

@@ -18,7 +18,7 @@ import typing
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 
-from diffcache_openstack.cloud import limits
+from diffcache_openstack.cloud import quota_errors
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import quota_usage
 
@@ -47,7 +47,8 @@ class LimitSource(typing.Protocol):
 class OptionLimits:
     """Limits of the group ``[quota]``, the same for each project."""
 
-    def __init__(self, conf: cfg.ConfigOpts, usage: limits.Usage) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, usage: quota_errors.Usage
+                 ) -> None:
         self._conf = conf
         self._usage = usage
 
@@ -65,7 +66,8 @@ class OptionLimits:
         for name, delta in deltas.items():
             most = self._conf.quota[name]
             if 0 <= most < used[name] + delta:
-                raise limits.exceeded(project_id, name, most, used[name])
+                raise quota_errors.exceeded(project_id, name, most,
+                                            used[name])
 
 
 class Quotas:
@@ -74,10 +76,14 @@ class Quotas:
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database
                  ) -> None:
         self._database = database
-        kind: collections.abc.Callable[..., LimitSource] = (
-            limits.KeystoneLimits if conf.quota.use_keystone_limits
-            else OptionLimits)
-        self._limits = kind(conf, self._usage)
+        self._limits = self._source(conf)
+
+    def _source(self, conf: cfg.ConfigOpts) -> LimitSource:
+        if not conf.quota.use_keystone_limits:
+            return OptionLimits(conf, self._usage)
+        # Not where it is not used: openstacksdk takes 15 MB.
+        from diffcache_openstack.cloud import limits
+        return limits.KeystoneLimits(conf, self._usage)
 
     @contextlib.contextmanager
     def admission(self, project_id: str | None, *names: str

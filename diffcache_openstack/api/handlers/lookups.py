@@ -111,10 +111,7 @@ class _Source:
 
 
 def _site_of(session, name):
-    host = next((host for host in host_rows.list_hosts(session)
-                 if host.name == name), None)
-    if host is None:
-        raise host_rows.unknown_host(name)
+    host = host_rows.need_host(session, name)
     if host.role != objects.COMPUTE:
         raise exceptions.InvalidInput(
             f'Host {name} is a repository, which images are read from; name a'

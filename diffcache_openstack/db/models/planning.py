@@ -30,6 +30,7 @@ class Request(tables.Base):
     __table_args__ = (
         sa.Index('ix_requests_site_started_at', 'site', 'started_at'),
         sa.Index('ix_requests_started_at', 'started_at'),
+        sa.Index('ix_requests_way_started_at', 'way', 'started_at'),
         sa.Index('ix_requests_host_image_id', 'host', 'image_id',
                  'started_at'),
         tables.TABLE_OPTIONS,

@@ -124,9 +124,6 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
                     models.Image, id=name('i'), content_id=database.content,
                     status=lambda _: 'active', disk_format=lambda _: 'raw',
                     visibility=lambda _: 'public'),
-                models.VersionPolicy: rows(
-                    models.VersionPolicy, id=str, server_id=name('server-'),
-                    project_id=name('p', PROJECTS))[:PROJECTS],
                 models.Plan: rows(
                     models.Plan, id=lambda number: number + 1,
                     uuid=str, site=lambda _: database.SITE,

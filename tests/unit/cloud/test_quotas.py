@@ -15,6 +15,7 @@ import uuid
 
 from oslo_limit import fixture as limit_fixture
 
+from diffcache_openstack.cloud import limits
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import quota_usage
@@ -163,9 +164,9 @@ class TestKeystone(QuotasTest):
 
     def test_keystone_that_does_not_answer(self):
         def fail(*_arguments, **_names):
-            raise quotas.limits.ksa_exceptions.ConnectFailure('refused')
+            raise limits.ksa_exceptions.ConnectFailure('refused')
 
-        self.patch(quotas.limits.limit, 'Enforcer', fail)
+        self.patch(limits.limit, 'Enforcer', fail)
         error = self.assertRaises(exceptions.ServiceUnavailable, self.admit,
                                   quotas.VERSIONS)
         self.assertIn('[oslo_limit]', str(error))

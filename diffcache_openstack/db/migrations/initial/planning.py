@@ -52,6 +52,7 @@ def _create_requests():
                  'started_at'),
         sa.Index('ix_requests_site_started_at', 'site', 'started_at'),
         sa.Index('ix_requests_started_at', 'started_at'),
+        sa.Index('ix_requests_way_started_at', 'way', 'started_at'),
         **columns.OPTIONS)
 
 
