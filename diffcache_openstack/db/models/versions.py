@@ -81,7 +81,7 @@ class VersionTask(tables.Base):
     __tablename__ = 'version_tasks'
     __table_args__ = (
         sa.Index('ix_version_tasks_project_id', 'project_id', 'created_at'),
-        sa.Index('ix_version_tasks_state', 'state'),
+        sa.Index('ix_version_tasks_state_updated_at', 'state', 'updated_at'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
         sa.Index('ix_version_tasks_server_id', 'server_id'),
         tables.TABLE_OPTIONS,

@@ -326,11 +326,12 @@ def changed_servers(session: orm.Session, since: datetime.datetime
     :returns: their projects by id
     """
     table = models.ServerVersion
-    return {server_id: project_id for server_id, project_id in session.execute(
+    rows = session.execute(
         sa.select(table.server_id, table.project_id).where(
             table.state == versions.AVAILABLE, table.updated_at >= since,
             table.server_id.is_not(None)).distinct())
-        if server_id is not None}
+    return {server_id: project_id for server_id, project_id in rows
+            if server_id is not None}
 
 
 def has_any(session: orm.Session, project_id: str) -> bool:

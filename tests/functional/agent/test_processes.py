@@ -27,10 +27,10 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import views
+from testing import rabbitmq
 from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
-from testing import rabbitmq
 from tests import waiting
 
 MIB = family.MIB

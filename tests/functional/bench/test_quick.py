@@ -31,7 +31,7 @@ CHOSEN = {
     'ssdcache': ('paper', 'mix', 'sizing', 'decisions', 'correctness', 'pair',
                  'large', 'curves'),
     'site': ('hard', 'shaping', 'frames', 'wan'),
-    'scale': ('pairs', 'maps', 'api'),
+    'scale': ('pairs', 'maps', 'api', 'hosts'),
 }
 
 

@@ -13,9 +13,9 @@
 
 from diffcache_openstack.common import exceptions
 from testing import mariadb
+from testing import rabbitmq
 from tests import base
 from tests.functional.fixtures import deployment
-from testing import rabbitmq
 from tests.functional.services import site
 from tests import waiting
 

@@ -19,11 +19,11 @@ import urllib.request
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 from testing import mariadb
+from testing import rabbitmq
 from testing import server
 from tests import base
 from tests.functional.fixtures import cloud
 from tests.functional.fixtures import deployment
-from testing import rabbitmq
 from tests.functional.services import site
 
 IMAGE = '1d3a4a3e-0000-4000-8000-3b5f6a1c9d21'

@@ -92,7 +92,7 @@ def _create_version_tasks():
         sa.Column('cancelling', sa.Boolean, nullable=False),
         sa.Index('ix_version_tasks_server_id', 'server_id'),
         sa.Index('ix_version_tasks_project_id', 'project_id', 'created_at'),
-        sa.Index('ix_version_tasks_state', 'state'),
+        sa.Index('ix_version_tasks_state_updated_at', 'state', 'updated_at'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
         **columns.OPTIONS)
 
