@@ -63,7 +63,8 @@ prepare_machine() {
 # share_ssh: the administrator of the controller may log in to the host.
 share_ssh() {
     local from=$WORK/$CONTROLLER/root/.ssh to=$WORK/$COMPUTE/root/.ssh
-    mkdir -p -m 700 "$from" "$to"
+    mkdir -p "$from" "$to"
+    chmod 700 "$from" "$to"
     in_root "$WORK/$CONTROLLER" ssh-keygen -q -t ed25519 -N '' \
         -f /root/.ssh/id_ed25519
     cp "$from/id_ed25519.pub" "$to/authorized_keys"

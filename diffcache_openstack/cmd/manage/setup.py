@@ -92,10 +92,7 @@ class Setup(base.Command):
             self._say(f'Run "sh {parsed_args.directory}/services.sh" on'
                       f' {deployment.controller.name}: it creates the'
                       f' database and the users.')
-            self._tell(parsed_args.directory, deployment.controller.name,
-                       'diffcache-conductor and diffcache-api')
-            self._tell(parsed_args.directory, deployment.repository.name,
-                       'diffcache-repository')
+            self._tell_servers(parsed_args.directory, deployment)
         elif not parsed_args.compute:
             raise exceptions.InvalidInput(
                 f'{parsed_args.directory} has the files of a deployment: name'
@@ -113,6 +110,17 @@ class Setup(base.Command):
         self._say(f'Copy {directory}/{name}/* to'
                   f' {deployment_files.CONFIGURATION} of {name}, owned by the'
                   f' user diffcache; start {services}.')
+
+    def _tell_servers(self, directory: pathlib.Path,
+                      deployment: deployment_files.Deployment) -> None:
+        controller, repository = deployment.controller, deployment.repository
+        if controller.name == repository.name:
+            self._tell(directory, controller.name, 'diffcache-conductor,'
+                       ' diffcache-api and diffcache-repository')
+            return
+        self._tell(directory, controller.name,
+                   'diffcache-conductor and diffcache-api')
+        self._tell(directory, repository.name, 'diffcache-repository')
 
     def _say(self, text: str) -> None:
         self.app.stdout.write(f'{text}\n')

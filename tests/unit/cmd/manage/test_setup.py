@@ -59,6 +59,13 @@ class TestSetup(SetupTest):
         self.assertIn('--config-file "$here/ctl/diffcache.conf"', line)
         self.assertIn('here=$(dirname "$0")', script)
 
+    def test_a_machine_of_both_roles_is_named_once(self):
+        said = self.setup(*ANSWERS, '--repository', 'ctl', '--compute', 'h1')
+        [line] = [each for each in said.splitlines()
+                  if f'Copy {self.made}/ctl/' in each]
+        self.assertIn('diffcache-conductor, diffcache-api and'
+                      ' diffcache-repository', line)
+
     def test_the_client_of_the_database_has_either_name(self):
         # Debian 13 has no program "mysql" beside a MariaDB.
         self.setup(*ANSWERS, '--compute', 'h1')
