@@ -160,6 +160,11 @@ follow_controller() {
     for number in 1 2 3 4; do
         follow_block "$CONTROLLER" "the-controller-and-the-repository/$number.sh"
     done
+    step "on $CONTROLLER, options of Glance"
+    sed 's/GLANCE_USER:PASSWORD/openstack:secret/' \
+        "$WORK/page/the-controller-and-the-repository/5.conf" |
+        booted "$CONTROLLER" crudini --merge /etc/glance/glance-api.conf
+    booted "$CONTROLLER" systemctl restart glance-api
 }
 
 follow_host() {

@@ -190,7 +190,9 @@ def _controller(folder: pathlib.Path, authority: pathlib.Path,
                      f'{deployment.controller.address}/diffcache'},
         'api': {'bind_host': deployment.controller.address},
         'nova': _login(deployment), 'cinder': _login(deployment),
-        'keystone_authtoken': _login(deployment)}))
+        'keystone_authtoken': {
+            **_login(deployment),
+            'www_authenticate_uri': deployment.keystone}}))
 
 
 def _agent(folder: pathlib.Path, authority: pathlib.Path, agent: _Agent

@@ -115,6 +115,9 @@ class TestSetup(SetupTest):
                          (agent.host, agent.site, agent.role))
         self.assertEqual('repository', self.configured('hub').agent.role)
         controller = self.configured('ctl')
+        # The middleware warns without it.
+        self.assertIn('www_authenticate_uri = http://10.0.0.2:5000/v3',
+                      self.group('ctl', 'keystone_authtoken'))
         self.assertIn('pymysql', controller.database.connection)
         for group in ('nova', 'cinder', 'keystone_authtoken'):
             self.assertIn('auth_type = password', self.group('ctl', group))
