@@ -61,8 +61,8 @@ class Host(versioned.DiffCacheObject):
 class HeartbeatAnswer(versioned.DiffCacheObject):
     """Numbers by which a host sees whether it lacks something.
 
-    ``map_generation`` is that of its site's map, ``revoked_number`` that of the
-    list of revoked keys.
+    ``map_generation`` is that of its site's map, ``revoked_number`` that of
+    the list of revoked keys.
     """
 
     VERSION = '1.0'
