@@ -12,9 +12,8 @@ fn region(number: u64) -> Range<u64> {
 
 /// The regions of a record that have intents after a power cut which lost all that need not be kept.
 fn after_a_cut(disk: &MemoryDisk, record: u16) -> Vec<u64> {
-    let disk = disk.copied();
     disk.cut(|_| 0);
-    let intents = Intents::load(&disk).unwrap();
+    let intents = Intents::load(disk).unwrap();
     let has = |number: &u64| intents.has(record, number * REGION);
     (0..COUNT).filter(has).collect()
 }

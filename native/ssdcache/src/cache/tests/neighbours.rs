@@ -99,6 +99,15 @@ fn hold(ssd: &MemoryDisk, range: Range<u64>) -> Valve {
     valve
 }
 
+/// What is held up until this is dropped: a test that fails does not wait for ever.
+struct Held(Valve);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// Bytes of an intent, and of places that are those of whole volumes.
 const INTENT: u64 = 8;
 const WHOLE: u64 = 1024 * INTENT;
@@ -145,6 +154,7 @@ fn a_write_waits_for_the_intent_of_its_own_region() {
     std::thread::scope(|scope| {
         scope.spawn(|| setup.write(0, BLOCK, 1));
         valve.wait_for(1);
+        let held = Held(valve.clone());
         scope.spawn(|| {
             send.send(()).unwrap();
             setup.write(5 * BLOCK as u64, BLOCK, 2);
@@ -157,7 +167,7 @@ fn a_write_waits_for_the_intent_of_its_own_region() {
             std::thread::yield_now();
         }
         assert_eq!([0, 0], [0, 5 * BLOCK].map(|at| setup.origin.content()[at]));
-        valve.open();
+        drop(held);
     });
     assert_eq!([1, 2], [0, 5 * BLOCK].map(|at| setup.origin.content()[at]));
 }
