@@ -470,7 +470,6 @@ mod tests {
             assert_eq!(answer.outcome, Outcome::Absent);
             // Three times two of them.
             assert!(start.elapsed() >= 3 * LIMITS.request);
-            assert!(start.elapsed() < Duration::from_secs(5));
             for client in &silent {
                 let mut message = [0; 8];
                 let (_, len) = rustix::net::recv(client, &mut message, RecvFlags::empty()).unwrap();

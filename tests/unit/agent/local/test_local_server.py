@@ -489,7 +489,7 @@ class LocalApiTest(LocalApiCase):
         answer = bytearray()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.path))
-            client.settimeout(30)
+            client.settimeout(240)
             # The agent answers and closes before it has read all.
             with contextlib.suppress(BrokenPipeError):
                 client.sendall(request)

@@ -48,7 +48,7 @@ class TestRun(base.TestCase):
         self.assertEqual(3, len(self.progress.lines))
 
     def test_independent_steps_run_at_once(self):
-        meeting = threading.Barrier(2, timeout=30)
+        meeting = threading.Barrier(2, timeout=240)
         steps.run([steps.Step('one', meeting.wait),
                    steps.Step('other', meeting.wait)], self.progress)
 
