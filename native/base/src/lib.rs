@@ -2,6 +2,7 @@
 //!
 //! * [`words`], [`varint`], [`hex`]: numbers of fixed and of variable length in bytes, and bytes as digits.
 //! * [`locks`]: locks that outlive a panic, and locks that are not held while a thread waits.
+//! * [`sync`]: locks, conditions, atomics and threads, which tests try in many schedules.
 //! * [`logging`]: where the log lines of daemons go.
 //! * [`output`]: files that appear whole or not at all, durably where that is asked for.
 //! * [`directory`]: files below a directory that other users may change.
@@ -11,5 +12,6 @@ pub mod hex;
 pub mod locks;
 pub mod logging;
 pub mod output;
+pub mod sync;
 pub mod varint;
 pub mod words;

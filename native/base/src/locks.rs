@@ -7,7 +7,8 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
+
+use crate::sync::{thread_local, Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 
 /// What locking, or waiting with a lock, returns even if a thread panicked while it held the lock.
 pub trait Unpoisoned {
@@ -46,14 +47,14 @@ struct Held;
 
 impl Held {
     fn new() -> Held {
-        HELD.set(HELD.get() + 1);
+        HELD.with(|held| held.set(held.get() + 1));
         Held
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        HELD.set(HELD.get().saturating_sub(1));
+        HELD.with(|held| held.set(held.get().saturating_sub(1)));
     }
 }
 
@@ -107,7 +108,10 @@ impl<T> DerefMut for ShortGuard<'_, T> {
 
 /// States that a call begins that may take long: no short lock may be held.
 pub fn begin(call: &str) {
-    debug_assert!(HELD.get() == 0, "'{call}' begins under a short lock");
+    debug_assert!(
+        HELD.with(Cell::get) == 0,
+        "'{call}' begins under a short lock"
+    );
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use diffcache_base::sync::measured;
+
 /// Requests that take less than this in the mean are not worth another thread. An origin in the
 /// page cache takes about 10 microseconds, an SSD at least 50.
 const QUICK: Duration = Duration::from_micros(20);
@@ -35,7 +37,7 @@ impl Pace {
     /// Whether the next request will probably be quick.
     #[must_use]
     pub fn is_quick(&self) -> bool {
-        self.sum / WEIGHT < QUICK.as_nanos() as u64
+        measured(self.sum / WEIGHT < QUICK.as_nanos() as u64)
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod handshake;
 mod requests;
+#[cfg(feature = "schedules")]
+mod schedules;
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -20,7 +22,7 @@ use crate::protocol::{option, reply, IHAVEOPT, MAX_DATA, NBDMAGIC, OPTION_REPLY}
 const SIZE: usize = 1 << 20;
 const NAME: &str = "secret";
 /// Tests fail instead of waiting for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Bytes in memory. Reads at [`SLOW`](Self::SLOW) wait until they are released.
 struct Memory {

@@ -11,10 +11,10 @@
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::{self, thread, Arc, Condvar, Mutex, MutexGuard};
 
 use super::buffers::Reader;
 use super::pace::Pace;
@@ -211,10 +211,10 @@ impl<E: Export> Connection<E> {
         longest: Duration,
     ) -> (MutexGuard<'a, Turns>, bool) {
         turns.waiting += 1;
-        let waited = self.changed.wait_timeout(turns, longest);
-        let (mut woken, timeout) = waited.unpoisoned();
+        let place = (&self.turns, &self.changed);
+        let (mut woken, has_timed_out) = sync::wait_timeout(place, turns, longest);
         woken.waiting -= 1;
-        (woken, timeout.timed_out())
+        (woken, has_timed_out)
     }
 
     /// Lends the reader or, if requests take long, leaves it to another thread. Returns the number
@@ -274,7 +274,7 @@ impl<E: Export> Connection<E> {
         }
         let connection = self.clone();
         let work = move || connection.work();
-        if let Err(error) = std::thread::Builder::new().spawn(work) {
+        if let Err(error) = thread::Builder::new().spawn(work) {
             log::warn!(
                 "Could not start a thread, requests of a client wait for each other: {error}"
             );
