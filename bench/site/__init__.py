@@ -70,6 +70,14 @@ CASES = (
                    cases.Option('extent', 64, 'KiB of each change', quick=4),
                    cases.Option('rounds', 9, 'rounds', quick=1)),
                ('zstd',)),
+    cases.Case('shared', 'An image from a peer, and one that is built from a'
+               ' base at a peer, where the host holds an image that resembles'
+               ' them; --work decides the filesystem.',
+               'shared:shared', _BUILT, (
+                   cases.Option('size', 500, 'MB of the images', quick=4),
+                   cases.Option('apart', (10.0, 50.0), 'percent of the leaves'
+                                ' that differ', many=True, quick=(50.0,)),
+                   cases.Option('rounds', 5, 'rounds', quick=1))),
     cases.Case('speed', 'A transfer by the data plane, with and without TLS,'
                ' beside sendfile and cp.', 'data_plane:speed', _PLANE, (
                    cases.Option('size', 1024, 'MB of the image', quick=4),

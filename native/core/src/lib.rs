@@ -9,6 +9,7 @@
 //! * [`patch`]: creates patches between images, applies them to files or to sinks, and reads through base + patch without applying.
 //! * [`compressed`]: an image's data in frames of zstd, for thin links.
 //! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
+//! * [`content_index`]: which leaves of an image other images have at the same place.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
@@ -21,6 +22,7 @@
 
 pub mod common_blocks;
 pub mod compressed;
+pub mod content_index;
 pub mod hash_tree;
 pub mod leaf;
 pub mod manifest;

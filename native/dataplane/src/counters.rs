@@ -9,6 +9,7 @@ use crate::ids::Kind;
 pub struct Counters {
     sent: [AtomicU64; Kind::ALL.len()],
     received: [AtomicU64; Kind::ALL.len()],
+    shared: AtomicU64,
     requests: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -63,6 +64,11 @@ impl Counters {
         self.received[kind.index()].fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes of an image on its way were taken from another one that is held here.
+    pub fn add_shared(&self, bytes: u64) {
+        self.shared.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Counts an event.
     pub fn count(&self, event: Event) {
         self.event(event).fetch_add(1, Ordering::Relaxed);
@@ -76,6 +82,11 @@ impl Counters {
     /// Body bytes received of a kind.
     pub fn received(&self, kind: Kind) -> u64 {
         self.received[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Bytes of images on their way that were taken from others that are held here.
+    pub fn shared(&self) -> u64 {
+        self.shared.load(Ordering::Relaxed)
     }
 
     /// How often an event happened.

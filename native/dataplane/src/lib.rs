@@ -12,6 +12,7 @@
 //!   with requests before fills on the [`wan`](fetching::wan);
 //! * [`client`](fetching::client) asks peers over [`connection`](fetching::connection)s; [`fetch`](fetching::fetch) gets whole objects, verified, into [`part`](fetching::part)s that survive interruptions; [`source`](fetching::source) reads ranges for core's
 //!   patcher and [`build`](fetching::build) writes what that makes.
+//! * [`shared`](fetching::shared) takes what an image on its way has in common with images that are held here.
 //! * [`minimum_rate`](fetching::minimum_rate) says how slow a peer may be, [`origins`](fetching::origins) which bytes of a part came from whom, and [`standing`](fetching::standing) which hosts are left alone for a while.
 //! * [`traces`] keep what was sent for requests that belong to a trace.
 //!

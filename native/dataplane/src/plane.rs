@@ -2,6 +2,7 @@
 
 mod config;
 mod housekeeper;
+mod stats;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 
 use crate::complaints::Complaint;
-use crate::counters::{Counters, Event};
+use crate::counters::Event;
 use crate::error::TransferError;
 use crate::fetching::claimant::{Claimant, SiteHost};
 use crate::fetching::client::{Client, Stop};
@@ -26,6 +27,7 @@ use crate::fetching::origins::Origins;
 use crate::fetching::part::{Durability, Part};
 use crate::fetching::peer::Remote;
 use crate::fetching::repositories::Repositories;
+use crate::fetching::shared::SharedLeaves;
 use crate::fetching::standing::{LeftAlone, Offence, Standing};
 use crate::fetching::wan::WanGate;
 use crate::gate::Cancel;
@@ -35,6 +37,7 @@ use crate::plane::config::{
     build_client, build_service, check_advertised, check_numbers, listen, listen_error, own_url,
 };
 use crate::plane::housekeeper::{start_housekeeper, Prober};
+pub use crate::plane::stats::Stats;
 use crate::progress::{Meter, Report};
 use crate::serving::borrowed::Borrowed;
 use crate::serving::object_file::ObjectsError;
@@ -74,20 +77,6 @@ pub struct Job<'a> {
     pub received: Option<&'a AtomicU64>,
 }
 
-/// What a plane has done and does.
-pub struct Stats {
-    /// The counters.
-    pub counters: Arc<Counters>,
-    /// Open connections of the server.
-    pub connections: usize,
-    /// Objects arriving now.
-    pub in_flight: usize,
-    /// Files lent now.
-    pub lent: usize,
-    /// Claims coordinated now.
-    pub claims: usize,
-}
-
 /// A running data plane; dropping it closes it.
 pub struct DataPlane {
     url: String,
@@ -102,6 +91,8 @@ pub struct DataPlane {
     pub(crate) lend_time: Duration,
     /// What was lent for that reason, and until when.
     pub(crate) lent: Mutex<HashMap<ObjectKey, Instant>>,
+    /// What images on their way share with those that are here.
+    pub(crate) shared: SharedLeaves,
     /// Which bytes of parts came from whom.
     origins: Origins,
     /// Which hosts are left alone.
@@ -138,6 +129,7 @@ impl DataPlane {
         let standing = Arc::new(Standing::new(config.distrust_time));
         let claimant = Claimant::new(config.name, url.clone(), client.clone(), service.clone())
             .with_standing(standing.clone());
+        let shared = SharedLeaves::new(service.objects.clone(), service.counters.clone());
         Ok(DataPlane {
             url,
             service,
@@ -147,6 +139,7 @@ impl DataPlane {
             wan: WanGate::default(),
             lend_time: config.lend_time,
             lent: Mutex::default(),
+            shared,
             origins: Origins::default(),
             standing,
             compress_below: config.compress_below,
@@ -450,13 +443,6 @@ impl DataPlane {
 impl Drop for DataPlane {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Stats {
-    /// How often an event happened.
-    pub fn events(&self, event: Event) -> u64 {
-        self.counters.events(event)
     }
 }
 

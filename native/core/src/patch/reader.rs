@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use diffcache_base::hex;
 use diffcache_base::locks::Unpoisoned;
-use zstd_safe::DCtx;
+use zstd_safe::{DCtx, SafeResult};
 
 use super::error::PatchError;
 use super::format::{
@@ -22,6 +22,9 @@ use crate::task::Task;
 const BASE_GAP: u64 = 16 << 10;
 /// Frames kept decoded for the next read: a 256 KiB window touches three at most, for two readers.
 const CACHED_FRAMES: usize = 6;
+
+/// How a dictionary of zstd's own format begins (RFC 8878, section 5).
+const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
 
 /// Index and bytes of a decoded frame.
 type Decoded = (u32, Arc<Vec<u8>>);
@@ -281,11 +284,8 @@ impl<P: ReadAt> PatchFile<P> {
             for index in group {
                 let frame = &self.coded.frames[*index as usize];
                 let start = (frame.offset - head.offset) as usize;
-                let raw = Arc::new(self.decode_frame(
-                    base,
-                    frame,
-                    &bytes[start..start + frame.len as usize],
-                )?);
+                let coded = &bytes[start..start + frame.len as usize];
+                let raw = Arc::new(self.decode_frame(base, frame, coded, cache)?);
                 cache.put(*index, &raw);
                 out.push((*index, raw));
             }
@@ -298,6 +298,7 @@ impl<P: ReadAt> PatchFile<P> {
         base: &dyn ReadAt,
         frame: &Frame,
         bytes: &[u8],
+        cache: &FrameCache,
     ) -> Result<Vec<u8>, PatchError> {
         let damaged = || {
             PatchError::Corrupt(format!(
@@ -324,9 +325,7 @@ impl<P: ReadAt> PatchFile<P> {
             };
         }
         let mut raw: Vec<u8> = Vec::with_capacity(len);
-        let mut context = DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
-        context.ref_prefix(&dict).map_err(PatchError::from_zstd)?;
-        match context.decompress(&mut raw, bytes) {
+        match decompress(bytes, &dict, &mut raw, cache)? {
             Ok(got) if got == len => Ok(raw),
             // Its checksum was right, so it is the dictionary that differs.
             _ if !dict.is_empty() => Err(self.base_mismatch(
@@ -405,13 +404,44 @@ fn copy_from_base(
     Ok(())
 }
 
+/// Decompresses a frame whose dictionary was its prefix; returns the number of bytes, or zstd's error.
+fn decompress(
+    bytes: &[u8],
+    dict: &[u8],
+    raw: &mut Vec<u8>,
+    cache: &FrameCache,
+) -> Result<SafeResult, PatchError> {
+    if dict.starts_with(&DICTIONARY_MAGIC) {
+        // What a base has is content, and no dictionary of zstd's own format.
+        let mut context = new_context()?;
+        context.ref_prefix(dict).map_err(PatchError::from_zstd)?;
+        return Ok(context.decompress(raw, bytes));
+    }
+    cache.with_context(|context| context.decompress_using_dict(raw, bytes, dict))
+}
+
+fn new_context<'a>() -> Result<DCtx<'a>, PatchError> {
+    DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))
+}
+
 /// The frames decoded last. Shared by threads; one that is poisoned by a panic elsewhere still holds only whole frames.
 #[derive(Default)]
 pub struct FrameCache {
     frames: Mutex<VecDeque<Decoded>>,
+    /// Contexts of zstd that are not in use: to create one costs about as much as to decompress a small frame.
+    contexts: Mutex<Vec<DCtx<'static>>>,
 }
 
 impl FrameCache {
+    /// Runs `work` with a context that was used before, or with a new one.
+    fn with_context<T>(&self, work: impl FnOnce(&mut DCtx<'static>) -> T) -> Result<T, PatchError> {
+        let kept = self.contexts.lock().unpoisoned().pop();
+        let mut context = kept.map_or_else(new_context, Ok)?;
+        let result = work(&mut context);
+        self.contexts.lock().unpoisoned().push(context);
+        Ok(result)
+    }
+
     fn get(&self, index: u32) -> Option<Arc<Vec<u8>>> {
         let frames = self.frames.lock().unpoisoned();
         frames
@@ -426,5 +456,40 @@ impl FrameCache {
             frames.pop_front();
         }
         frames.push_back((index, Arc::clone(bytes)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zstd_safe::CCtx;
+
+    use super::*;
+    use crate::images::noise;
+
+    /// Contexts are used again, whatever the frame before was.
+    #[test]
+    fn a_dictionary_is_content_whatever_it_begins_with() {
+        let cache = FrameCache::default();
+        let mut magic = noise(1, 3 * BLOCK_LEN);
+        magic[..4].copy_from_slice(&DICTIONARY_MAGIC);
+        let target = [&magic[100..9000], &noise(2, 500)[..]].concat();
+        for dict in [&magic[..], &magic[4..], &[], b"ab", &magic[..]] {
+            let mut coder = CCtx::create();
+            coder.ref_prefix(dict).unwrap();
+            let mut coded = Vec::with_capacity(2 * target.len());
+            coder.compress2(&mut coded, &target).unwrap();
+            let mut raw = Vec::with_capacity(target.len());
+            let length = decompress(&coded, dict, &mut raw, &cache).unwrap();
+            assert_eq!(length, Ok(target.len()));
+            assert!(raw == target);
+            // What is damaged leaves a context that can be used.
+            let mut short = Vec::with_capacity(target.len());
+            assert!(
+                decompress(&coded[..coded.len() - 9], dict, &mut short, &cache)
+                    .unwrap()
+                    .is_err()
+            );
+        }
+        assert_eq!(cache.contexts.lock().unpoisoned().len(), 1);
     }
 }

@@ -180,6 +180,9 @@ impl DataPlane {
             let twin = if is_new { base.twin(&part)? } else { None };
             let Some((twin, before)) = twin else {
                 let leaves = Leaves::open(key, manifest, &part, flight, meter)?;
+                if matches!(base, Source::Remote(_)) {
+                    self.shared.take(&leaves, &stop)?;
+                }
                 return apply(&base, &patch, &leaves, &stop);
             };
             let leaves = Leaves::open_twin(key, manifest, &part, flight, meter, twin)?;

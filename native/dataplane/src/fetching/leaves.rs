@@ -1,5 +1,7 @@
 //! An image on its way: verified leaves in a sparse part.
 
+use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -65,9 +67,12 @@ impl<'a> Leaves<'a> {
             !self.manifest.is_zero_leaf(*leaf)
                 && matches!(self.manifest.leaf(*leaf), found @ Some(_) if found == of_twin.leaf(*leaf))
         };
-        for leaf in (0..self.manifest.leaf_count()).filter(same) {
-            let (start, end) = self.byte_range(leaf, leaf + 1);
-            self.arrived(leaf, leaf + 1, (end - start) as usize);
+        let count = self.manifest.leaf_count();
+        let mut leaf = 0;
+        while let Some(first) = (leaf..count).find(same) {
+            leaf = (first..count).find(|leaf| !same(leaf)).unwrap_or(count);
+            let (start, end) = self.byte_range(first, leaf);
+            self.arrived(first, leaf, (end - start) as usize);
         }
     }
 
@@ -221,6 +226,26 @@ impl<'a> Leaves<'a> {
             );
         }
         Ok(())
+    }
+
+    /// Takes leaves that are right from a file that has them at the same place: shares its blocks, or else writes `data`, their bytes.
+    ///
+    /// False, and they do not count as arrived, if `unchanged` is false afterwards: what was shared may be something else.
+    pub fn share(
+        &self,
+        run: Range<u64>,
+        data: &[u8],
+        file: &File,
+        unchanged: impl Fn() -> bool,
+    ) -> Result<bool, TransferError> {
+        let (start, end) = self.byte_range(run.start, run.end);
+        if !self.part.share_range(file, start, end) {
+            self.write_at(data, start)?;
+        } else if !unchanged() {
+            return Ok(false);
+        }
+        self.arrived(run.start, run.end, data.len());
+        Ok(true)
     }
 
     fn write(&self, first: u64, data: &[u8]) -> Result<(), TransferError> {

@@ -17,6 +17,7 @@ pub mod origins;
 pub mod part;
 pub mod peer;
 pub mod repositories;
+pub mod shared;
 pub mod source;
 pub mod standing;
 pub mod wan;

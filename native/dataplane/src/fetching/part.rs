@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use diffcache_core::reflink;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{copy_file_range, FallocateFlags, FlockOperation, OFlags};
 
 use crate::error::TransferError;
 use crate::ids::ObjectKey;
@@ -98,6 +98,20 @@ impl Part {
     /// Shares the blocks of another file, where the file system can; false where it cannot.
     pub fn clone_blocks(&self, of: &File) -> bool {
         reflink::share_blocks(&self.file, of)
+    }
+
+    /// Copies the bytes `start..end` of another file to the same place, by sharing its blocks where the file system can; false if that failed.
+    pub fn share_range(&self, of: &File, start: u64, end: u64) -> bool {
+        let (mut from, mut to) = (start, start);
+        while to < end {
+            let want = usize::try_from(end - to).unwrap_or(usize::MAX);
+            match copy_file_range(of, Some(&mut from), &*self.file, Some(&mut to), want) {
+                Ok(count) if count > 0 => (),
+                Err(rustix::io::Errno::INTR) => (),
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Makes the bytes `start..end` zero and gives their blocks back.

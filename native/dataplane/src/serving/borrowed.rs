@@ -49,6 +49,16 @@ impl Borrowed {
         Ok(Borrowed { file, manifest })
     }
 
+    /// The file; what it has may have changed.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What it has, or had.
+    pub fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
     /// Bytes of the image.
     pub fn size(&self) -> u64 {
         self.manifest.size()

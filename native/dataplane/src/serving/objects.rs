@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
-use rustix::fs::{Mode, OFlags};
+use diffcache_core::hash_tree::Hash;
+use rustix::fs::{Dir, Mode, OFlags};
 
 use crate::flight::Flight;
 use crate::ids::{Kind, ObjectKey};
@@ -107,7 +108,7 @@ impl Objects {
     }
 
     /// Opens `<root>/<kind>/<id>` without following any link on the way.
-    fn open_held(&self, key: ObjectKey) -> Result<Option<(File, u64)>, ObjectsError> {
+    pub fn open_held(&self, key: ObjectKey) -> Result<Option<(File, u64)>, ObjectsError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(
             &self.root,
@@ -133,6 +134,30 @@ impl Objects {
             Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => Err(ObjectsError::NotAFile),
             Err(error) => Err(io::Error::from(error).into()),
         }
+    }
+
+    /// Content IDs of the images below the root, as far as they can be listed.
+    pub fn held_images(&self) -> Vec<Hash> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        let kind = Kind::Images.as_str();
+        let opened = rustix::fs::openat(&self.root, kind, flags, Mode::empty());
+        let Ok(listed) = opened.and_then(Dir::new) else {
+            return Vec::new();
+        };
+        listed
+            .filter_map(Result::ok)
+            .filter_map(|entry| ObjectKey::parse(kind, entry.file_name().to_str().ok()?))
+            .map(|key| key.id)
+            .collect()
+    }
+
+    /// The files of other programs that are served now, as images.
+    pub fn borrowed_images(&self) -> HashMap<Hash, Arc<Borrowed>> {
+        let borrowed = self.borrowed.lock().unpoisoned();
+        borrowed
+            .iter()
+            .map(|(key, file)| (key.id, file.clone()))
+            .collect()
     }
 
     fn find_lent(&self, key: ObjectKey) -> Result<Option<(Arc<File>, u64)>, ObjectsError> {

@@ -6,6 +6,7 @@ mod builds;
 #[path = "../common/mod.rs"]
 mod common;
 mod nonsense;
+mod shared;
 
 use std::fs::File;
 use std::io::{Read, Write};
