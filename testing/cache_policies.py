@@ -55,7 +55,7 @@ class Result:
 
 
 class Cache(abc.ABC):
-    """One host's cache of whole templates, of so many bytes."""
+    """One host's cache of whole templates, of this many bytes."""
 
     def __init__(self, capacity: int):
         self._free = capacity

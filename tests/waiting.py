@@ -19,7 +19,7 @@ import typing
 
 from testing import server
 
-# However slow and busy the machine is: only what hangs takes so long.
+# However slow and busy the machine is: only what hangs takes this long.
 SECONDS = 240.0
 _POLL_SECONDS = 0.01
 

@@ -109,7 +109,7 @@ class Run:
 
     def rounds(self, ways: dict[str, collections.abc.Callable], count: int,
                ) -> dict[str, dict[str, float]]:
-        """Measure each way once, in turns, and so many times again.
+        """Measure each way once, in turns, and this many times again.
 
         :param ways: functions that return figures by name
         :returns: medians of each way

@@ -12,7 +12,7 @@
 """Killed workers: readers compare each read with the image.
 
 SIGKILL ends the worker again and again, at a random time after the one before
-had taken over. Every so many kills the host is another one that has nothing
+had taken over. Every this many kills the host is another one that has nothing
 of the image yet, so that kills meet reads that wait for the WAN as well as
 reads of what is there.
 

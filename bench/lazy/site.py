@@ -167,7 +167,7 @@ def site(run: runs.Run) -> None:
 
 def add_table(run: runs.Run, count: int,
               rows: list[tuple[str, dict, dict | None]]) -> None:
-    """Add the boots of so many hosts."""
+    """Add the boots of this many hosts."""
     cells = [(
         name, f'{row["last"]:.1f}',
         f'{virtual["boot_s"]["last"]:.1f}' if virtual else '-',

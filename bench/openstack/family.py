@@ -33,7 +33,7 @@ from onemachine.services import suite
 # The family's files, small beside what they share.
 SIZES = {'system': 180 * site.MIB, 'web': 6 * site.MIB,
          'database': 8 * site.MIB, 'update': 3 * site.MIB}
-# Room for so many images of mean size on each host: two hosts hold fewer
+# Room for this many images of mean size on each host: two hosts hold fewer
 # images than there are.
 ROOM = 1.3
 

@@ -29,7 +29,7 @@ CASES = (
     cases.Case('pairs', 'Which patches of many small images are created, and'
                ' at what cost.', 'pairs:pairs', _AGENTS, (
                    _IMAGES, _FAMILY,
-                   cases.Option('limit', 10 ** 9, 'stop after so many'
+                   cases.Option('limit', 10 ** 9, 'stop after this many'
                                 ' patches'),
                    cases.Option('seed', 1, 'of the images'))),
     cases.Case('maps', "What a host is sent of its site's map, and what that"

@@ -81,7 +81,7 @@ def put_catalogue(session, images: int, family: int, drawn: random.Random,
 
 
 class Site:
-    """A database of so many images.
+    """A database of this many images.
 
     :ivar statements: that were run
     """

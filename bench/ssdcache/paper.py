@@ -38,7 +38,7 @@ FILE = 2621440
 RUN = 131072
 # Microseconds: flash and hard disk in the paper's table of memories.
 HIT_US, MISS_US = 25, 5000
-# Sizes are multiples of so many blocks.
+# Sizes are multiples of this many blocks.
 STEP = 64
 # Requests of the first container, in a half of a trace.
 HALF = 2_000_000

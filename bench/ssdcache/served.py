@@ -68,7 +68,7 @@ def correctness(run: runs.Run) -> None:
 
 
 def read_ahead(uri: str, offsets: list[int], depth: int) -> None:
-    """Read blocks, so many at the same time.
+    """Read blocks, this many at the same time.
 
     fio does not wait for the last requests of a log.
     """

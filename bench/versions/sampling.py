@@ -37,7 +37,7 @@ _File = tuple[int, int]
 
 
 def _files(noise: random.Random, blocks: int) -> list[_File]:
-    """Return files of so many blocks, of the sizes that servers have."""
+    """Return files of this many blocks, of the sizes that servers have."""
     found: list[_File] = []
     while blocks > 0:
         size = min(blocks, 4096, 1 + int(noise.lognormvariate(2, 2)))

@@ -44,8 +44,8 @@ LOG = logging.getLogger(__name__)
 
 # After a failure, seconds before the next attempt; the heartbeat if shorter.
 RETRY_SECONDS = 2.0
-# Holdings are compared with the conductor's after so many heartbeats, changed
-# or not: that finds what a lost or overtaken report left wrong.
+# Holdings are compared with the conductor's once in this many heartbeats, if
+# they changed or not: that finds what a lost or overtaken report left wrong.
 REPEAT_HOLDINGS = 20
 # Factor by which a rate has to change to be reported before its time.
 _MUCH = 1.25

@@ -520,7 +520,7 @@ class File:
         self.total = int(span.rpartition('/')[2] or self.length)
 
     def read(self, size: int = -1) -> bytes:
-        """Read the next bytes, up to so many; none at the end.
+        """Read the next bytes, up to this many; none at the end.
 
         :raises ServiceUnavailable: the agent broke off
         """

@@ -85,7 +85,7 @@ def unpack(text: str) -> list[Run]:
 
 def divided(runs: collections.abc.Iterable[Run], most: int
             ) -> collections.abc.Iterator[list[Run]]:
-    """Yield the same blocks in parts of at most so many."""
+    """Yield the same blocks in parts of at most this many."""
     part: list[Run] = []
     left = most
     for first, count in runs:

@@ -18,7 +18,7 @@ import time
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 
-# What Nova said counts for so long; where it named no server of the project,
+# What Nova said counts for this long; where it named no server of the project,
 # it is asked again earlier: it may have been created since.
 _KNOWN_SECONDS = 300.0
 _UNKNOWN_SECONDS = 10.0

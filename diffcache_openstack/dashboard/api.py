@@ -135,7 +135,7 @@ def _reason(error):
 
 def first(listing: collections.abc.Callable[..., collections.abc.Iterator],
           most: int, *of: typing.Any, **filters: typing.Any) -> list:
-    """Return the entries of a listing, but not more than so many.
+    """Return the entries of a listing, but not more than this many.
 
     That is one call, if the service's pages are as large.
 

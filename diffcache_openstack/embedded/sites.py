@@ -247,7 +247,7 @@ class Site:
         return not self._images.uncompressed()
 
     def wait_catalogue(self, patches: int, timeout: float = 60) -> None:
-        """Wait until every host knows all images and so many patches."""
+        """Wait until every host knows all images and this many patches."""
         contents = {t.content_id for t in self._images.images()}
         self.wait(lambda: all(
             contents <= {t.content_id for t in view.images}

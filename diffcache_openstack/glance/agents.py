@@ -29,7 +29,7 @@ from diffcache_openstack.common import exceptions
 LOG = logging.getLogger(__name__)
 
 SERVICE = 'glance-api'
-# Of reads that the agent did not answer, one in so many seconds is a warning.
+# One unanswered read in this many seconds is logged as a warning.
 _LOG_SECONDS = 30.0
 
 Result = typing.TypeVar('Result')

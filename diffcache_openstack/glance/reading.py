@@ -106,7 +106,7 @@ class Stream:
         self._rest = b''
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to so many bytes; none at the end."""
+        """Read up to this many bytes; none at the end."""
         if size is None or size < 0:
             found, self._rest = self._rest, b''
             return found + b''.join(self._pieces)

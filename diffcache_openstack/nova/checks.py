@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 IMAGES_TYPES = ('default', 'qcow2', 'raw', 'flat')
 VIRT_TYPES = ('kvm', 'qemu')
-# sockaddr_un has room for so many bytes, the last of them zero.
+# sockaddr_un has room for this many bytes, the last of them zero.
 _LONGEST_SOCKET = 107
 
 

@@ -38,7 +38,7 @@ FIRST_PAUSE = 15.0
 LONGEST_PAUSE = 300.0
 # Until a base image is tried again that QEMU could not open.
 _RETRY = 5.0
-# After so many seconds an error has nothing to do with the last one.
+# After this many seconds an error has nothing to do with the last one.
 _FORGET = 3600.0
 
 Guests = collections.abc.Callable[[], collections.abc.Iterable[typing.Any]]

@@ -113,7 +113,7 @@ class Tally:
                     in self._unreported.items() if count}
 
     def reported(self, reason: str, count: int) -> None:
-        """Mark so many fallbacks as reported to the agent."""
+        """Mark this many fallbacks as reported to the agent."""
         with self._lock:
             self._unreported[reason] -= count
             self._write()

@@ -64,7 +64,7 @@ CANCELLED = 'cancelled'
 TASK_STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
 # For how long a version that a host reads is not deleted.
 READ_SECONDS = 900
-# A host loses a task that it has not reported for so long. Shorter than what
+# A host loses a task that it has not reported for this long. Shorter than what
 # Nova waits for by default, longer than a restart of an agent or broker takes.
 LEASE_SECONDS = 300
 # Those of tasks that nothing more will happen to.

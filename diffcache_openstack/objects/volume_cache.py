@@ -26,7 +26,7 @@ MOST_DECISIONS = 10
 MOST_STEPS = 200
 # Of an explanation.
 MOST_LINES = 20
-# Places of a volume that its storage lost, of which hosts report so many.
+# Places of a volume that its storage lost, of which hosts report this many.
 MOST_LOSSES = 100
 
 

@@ -34,7 +34,7 @@ class Arrival:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A precache job: so many requests to expect at each of some hosts."""
+    """A precache job: this many requests to expect at each of some hosts."""
 
     template: int
     hosts: tuple[int, ...]
@@ -50,7 +50,7 @@ class Model:
     :param trend_limit: most that a trend multiplies or divides a rate by
     :param family_weight: requests' worth of belief in the family's mean
     :param host_weight: requests' worth of belief that hosts request alike
-    :param period_s: rates are requests per so many seconds
+    :param period_s: rates are requests per this many seconds
     """
 
     half_life_s: float = 7 * 86400.0

@@ -34,7 +34,7 @@ REMOVAL_MB = 10.0
 
 
 def patch_seconds(megabytes):
-    """Return the seconds to apply a patch of so many MB."""
+    """Return the seconds to apply a patch of this many MB."""
     return np.round(PATCH_FIXED_S + PATCH_S_PER_MB * megabytes, 3)
 
 

@@ -41,7 +41,7 @@ LOG = log.getLogger(__name__)
 
 MBIT = 1e6
 SECONDS_PER_DAY = 86400.0
-# Images of less are planned as if they had so much: an empty image exists,
+# Images of less are planned as if they had this much: an empty image exists,
 # and the model knows no size of zero.
 _SMALLEST = 4096
 # Images that a plan considers, those with the highest forecast: they limit

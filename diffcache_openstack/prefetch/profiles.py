@@ -165,7 +165,7 @@ def of_list(rows: collections.abc.Iterable[tuple[int, int, int]]) -> Rows:
 
 
 def bounded(rows: Rows, most: int = MOST_ROWS) -> Rows:
-    """Return so many rows at most: the most read, then earliest."""
+    """Return this many rows at most: the most read, then earliest."""
     if len(rows) <= most:
         return rows
     order = sorted(rows.items(), key=lambda row: (

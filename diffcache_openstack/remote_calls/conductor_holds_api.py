@@ -61,7 +61,7 @@ class HoldsAPI(remote.OutsideAPI):
         'lease': wire.SECONDS}, speakers=_nobody)
     def renew_hold(self, ctxt: contexts.RequestContext, host: str,
                    volume_id: str, hold_id: str, lease: float) -> None:
-        """Have a hold last for so many seconds from now.
+        """Have a hold last for this many seconds from now.
 
         :raises NotFound: it has lapsed
         """

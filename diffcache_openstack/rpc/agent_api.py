@@ -181,7 +181,7 @@ class AgentAPI(remote.HostAPI):
         """Return what the agent is doing, as plain values."""
 
     def _waiting(self, host: str, seconds: float) -> messaging.Client:
-        """Return a client that waits for an answer for so long."""
+        """Return a client that waits for an answer for this long."""
         return self._client.prepared(
             topic=remote.agent_topic(host), timeout=seconds,
             call_monitor_timeout=min(

@@ -36,7 +36,7 @@ from diffcache_openstack.sites import views
 # Differences of the newest generation of a site that are kept: hosts that ask
 # at the same time mostly have the same generation.
 _KEPT_CHANGES = 4
-# Whole maps are kept for so long after their last use: hosts of a site that
+# Whole maps are kept for this long after their last use: hosts of a site that
 # start together ask for the same, and each is large.
 _KEPT_SECONDS = 60.0
 

@@ -406,7 +406,7 @@ class Images(Load):
 class LazyReads(Load):
     """Reads a file that is arriving, open all the time, past the page cache.
 
-    :param mib: reads are below this, of so many MiB
+    :param mib: reads are below this, of this many MiB
     """
 
     def __init__(self, name: str, path: str, mib: int, pause: float) -> None:

@@ -29,7 +29,7 @@ AUTO = 'auto'
 _TIMED = 16
 # Builds of each mode before their speeds are compared.
 _LEAST = 3
-# Each so many choices the slower mode is measured again.
+# Each this many choices the slower mode is measured again.
 _AGAIN = 16
 # Builds that fetch a larger part of their bytes over the WAN do not count.
 _WAN_PART = 0.01

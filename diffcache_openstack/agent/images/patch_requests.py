@@ -43,7 +43,7 @@ LOG = logging.getLogger(__name__)
 
 # What takes less is not worth a question.
 _LEAST_SECONDS = 1.0
-# A patch is late after so many times what it takes by those created before.
+# A patch is late after this many times what it takes by those created before.
 _LATE = 3.0
 # Patches that this is the median of.
 _TIMED = 32

@@ -43,7 +43,7 @@ LAST_RETRY = 300.0
 # Sets that are fetched at once: they share the WAN, and one that is whole is
 # worth more than several that are not.
 MOST_FETCHING = 2
-# A set of which nothing arrives for so long has failed; it is tried on.
+# A set of which nothing arrives for this long has failed; it is tried on.
 STALLED_SECONDS = 60.0
 # What other hosts read through it, as a home of its chunks, is kept up to this
 # many times its bytes. Then the set is fetched anew, once nothing has it open.

@@ -37,8 +37,8 @@ LOG = logging.getLogger(__name__)
 
 # What a deadline that passed while it was paused leaves.
 _LEAST_SECONDS = 1.0
-# For so long servers are reported whose image has arrived, after it is served
-# no more: in less, who waits for it would see it go and not that it is whole.
+# Servers are reported for this long after their image has arrived and is no
+# longer served; a client that waits for it sees that it is whole.
 SHOWN_SECONDS = 60.0
 
 Settings = collections.abc.Mapping[str, typing.Any]

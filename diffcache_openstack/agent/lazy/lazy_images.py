@@ -52,7 +52,7 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between checks of images.
 LOOK_SECONDS = 2.0
-# diffcached ranks all homes, and uses so many of them.
+# diffcached ranks all homes, and uses this many of them.
 MOST_HOMES = 64
 # Why an image is delivered whole.
 DISABLED = 'disabled'

@@ -36,7 +36,7 @@ from diffcache_openstack.common import groups
 
 LOG = logging.getLogger(__name__)
 
-# A client that takes nothing, or sends nothing, for so many seconds is gone.
+# A client that takes nothing, or sends nothing, for this many seconds is gone.
 CLIENT_TIMEOUT = 120
 # Each request has a thread while it is answered, which takes as long as an
 # image takes to be built. Further ones wait.
@@ -44,7 +44,7 @@ MOST_THREADS = 128
 _FIRST_THREADS = 8
 # Connections that wait for a thread; more are closed.
 _MOST_WAITING = 256
-# Requests that are answered at the end of the server have so many seconds.
+# Requests that are answered at the end of the server have this many seconds.
 _STOP_SECONDS = 1
 _BACKLOG = 128
 _MOST_HEAD = 64 << 10

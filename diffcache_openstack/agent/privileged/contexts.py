@@ -227,7 +227,7 @@ def receive_settings(connected: socket.socket) -> typing.Any:
 
 
 def _read(stream: typing.Any, length: int) -> bytes:
-    """Return so many bytes, fewer at the end; no byte beyond them is read."""
+    """Return this many bytes, fewer at the end; read none beyond them."""
     found = b''
     while len(found) < length and (part := stream.read(length - len(found))):
         found += part

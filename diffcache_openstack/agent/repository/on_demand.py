@@ -16,7 +16,7 @@ an order and at times of its own. A host that needs an image now, and that has
 another one, may have the patch between the two created at once, as long as
 that is the faster way and the patch is there before the host stops waiting.
 Requests come from many hosts and cost a minute of all processors each, so one
-patch is created at a time, and so many in an hour.
+patch is created at a time, and this many in an hour.
 """
 
 import collections

@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 # Volumes that are drained at the same time.
 _DRAINS = 8
-# A detach waits so long for one that was begun before.
+# A detach waits this long for one that was begun before.
 _PATIENCE_S = 60.0
 
 

@@ -30,7 +30,7 @@ from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
-# For so long an image is used that the conductor does not know.
+# For this long an image is used that the conductor does not know.
 _EARLY_SECONDS = 600.0
 
 

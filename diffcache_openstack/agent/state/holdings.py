@@ -400,7 +400,7 @@ class Holdings:
                 map(max, self._reserved.values()))
 
     def makes_room(self, size: int) -> bool:
-        """Return whether so many bytes fit, after evictions if needed."""
+        """Return whether this many bytes fit, after evictions if needed."""
         with self._lock:
             return self.spare() + sum(
                 self._held[key] for key in self._victims()) >= size

@@ -22,7 +22,7 @@ from diffcache_openstack.sites import views
 
 LOG = logging.getLogger(__name__)
 
-# A sound object is not read again for so long, unless its file changed.
+# A sound object is not read again for this long, unless its file changed.
 REPEAT_SECONDS = 3600.0
 
 _State = tuple[int, int, int, int]

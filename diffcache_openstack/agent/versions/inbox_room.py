@@ -30,7 +30,7 @@ from diffcache_openstack.common import units
 # Of a file, as ``st_blocks`` counts them.
 _BLOCK = 512
 
-# After so many blobs, those that were accepted are dropped from the record.
+# After this many blobs, those that were accepted are dropped from the record.
 _DROP_EVERY = 512
 
 # By project: the bytes of each blob, by name.

@@ -13,7 +13,7 @@
 
 from diffcache_openstack.api.schemas import common
 
-# With the IDs of so many images a request's head is smaller than the 4 KiB
+# With the IDs of this many images a request's head is smaller than the 4 KiB
 # that uWSGI reads of it by default.
 _MOST_ENDS = 50
 _ENDS = {'type': 'array', 'items': common.IMAGE, 'maxItems': _MOST_ENDS}

@@ -34,7 +34,7 @@ from diffcache_openstack.common import exceptions
 
 _QCOW2_MAGIC = b'QFI\xfb'
 
-#: The patch that is kept is at most so many per cent of the smallest.
+#: The patch that is kept is at most this many per cent of the smallest.
 _TOLERANCE = 102
 
 #: Bytes of the target around which the base is searched.

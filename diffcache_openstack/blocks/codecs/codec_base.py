@@ -125,7 +125,7 @@ class Reader(Protocol):
     size: int
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return so many bytes.
+        """Return this many bytes.
 
         :raises DiffCacheError: they cannot be read, or are damaged
         """

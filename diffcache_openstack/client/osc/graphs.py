@@ -26,7 +26,7 @@ from matplotlib import colors  # noqa: E402
 from matplotlib import patches  # noqa: E402
 from matplotlib import pyplot  # noqa: E402
 
-# Beyond so many rows labels would cover each other.
+# Beyond this many rows labels would cover each other.
 _MOST_ROWS = 80
 _ROW_INCHES = 0.28
 _COLUMN_INCHES = 0.9

@@ -231,7 +231,7 @@ def create_authority(key_path: str | os.PathLike,
     :param certificate_path: file of its certificate, which must not exist
     :raises Conflict: a file exists
     :raises InvalidInput: a file cannot be written, or no certificate be valid
-        for so many days
+        for this many days
     """
     key = ed25519.Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(
@@ -253,7 +253,7 @@ def create_host_key(authority: tuple[str | os.PathLike, str | os.PathLike],
     :param path: file to write, which must not exist
     :raises Conflict: the file exists
     :raises InvalidInput: a file cannot be read or written, a name not be
-        used, or no certificate be valid for so many days
+        used, or no certificate be valid for this many days
     """
     if not _NAME.fullmatch(host.uri):
         raise exceptions.InvalidInput(

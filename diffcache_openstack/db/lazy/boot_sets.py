@@ -29,7 +29,7 @@ from diffcache_openstack.prefetch import boots
 from diffcache_openstack.prefetch import profiles
 
 _PRIVATE = 'private'
-# A host that does not report for so long serves no image that arrives.
+# A host that does not report for this long serves no image that arrives.
 _REPORT_TIME = datetime.timedelta(minutes=15)
 # That it reported is noted so often.
 _NOTE_TIME = datetime.timedelta(minutes=1)
@@ -105,7 +105,7 @@ class SiteSets(typing.NamedTuple):
 
 
 class _Read(typing.NamedTuple):
-    """What servers read of an image of so many bytes."""
+    """What servers read of an image of this many bytes."""
 
     image_id: str
     size: int

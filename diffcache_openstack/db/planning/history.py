@@ -37,7 +37,7 @@ BOOT = 'nova'
 DOWNLOAD = 'glance'
 # Detail of a boot, before the ID of the request that it caused.
 _SAME_AS = 'request '
-# Clocks of hosts differ by so much at most, if they are kept.
+# Clocks of hosts differ by this much at most, if they are kept.
 _CLOCKS = datetime.timedelta(seconds=5)
 # No server is made for longer.
 _LONGEST_BOOT = datetime.timedelta(days=1)

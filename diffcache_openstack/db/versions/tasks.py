@@ -32,7 +32,7 @@ _SHOWN = ('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
           'host', 'done', 'total', 'result', 'error', 'error_code',
           'created_at', 'updated_at')
 _FILTERS = ('server_id', 'version_id', 'project_id', 'state', 'kind')
-# A host loses a task that it has not reported for so long.
+# A host loses a task that it has not reported for this long.
 LEASE_TIME = datetime.timedelta(seconds=versions.LEASE_SECONDS)
 _LOST = 'lease_lost'
 _CANCELLED = db_versions.Failure('It was cancelled.', 'cancelled')

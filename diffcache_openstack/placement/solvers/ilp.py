@@ -396,7 +396,7 @@ class _Model:
             self._require([(local, 1.0), (self._held[key, r], -1.0)], 0.0)
 
     def _saving(self, units, seconds):
-        """Add a variable that is at most the units and saves so much each."""
+        """Add a variable, at most the units, each of which saves this much."""
         saved = self._variable()
         self._cost[saved] -= seconds
         self._require([(saved, 1.0), *((u, -1.0) for u in units)], 0.0)

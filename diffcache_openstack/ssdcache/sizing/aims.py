@@ -95,7 +95,7 @@ def _sizes_for(volumes, ratio, cache) -> list[int]:
 
 
 def _size_for(volume, hits, cache) -> int:
-    """Return the least size with so many hits, or with the most that it has.
+    """Return the least size with this many hits, or with the most that it has.
 
     Hits that only some size between two steps has are those of the next one.
     """

@@ -62,7 +62,7 @@ class Cache:
     """The cache to divide.
 
     :ivar capacity: blocks
-    :ivar step: sizes are multiples of so many blocks
+    :ivar step: sizes are multiples of this many blocks
     :ivar hit_us: microseconds of a reference that hits
     :ivar miss_us: microseconds of one that misses
     """

@@ -184,7 +184,7 @@ class BlobStore(abc.ABC):
         return 0
 
     def spend_reserve(self, size: int) -> None:
-        """Give up so many bytes of the reserve, or all that it has.
+        """Give up this many bytes of the reserve, or all that it has.
 
         Deleting and pruning work in a full store then. The lock must be held.
         """

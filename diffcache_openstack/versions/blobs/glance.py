@@ -128,7 +128,7 @@ def _kept(work: str) -> pathlib.Path:
             f'{directory} belongs to another user: remove it and try again.')
     os.utime(directory)
     for other in directory.parent.glob(f'{prefix}*'):
-        # Work that was abandoned so long ago is not resumed.
+        # Work that was abandoned this long ago is not resumed.
         if time.time() - other.lstat().st_mtime > _GIVEN_UP_SECONDS:
             shutil.rmtree(other, ignore_errors=True)
     return directory

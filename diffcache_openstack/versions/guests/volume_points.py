@@ -54,7 +54,7 @@ _WRITTEN = 'written'
 # What native code relies on when it reads.
 _CLUSTERS = 'cluster_size=64k'
 _IMG_TIMEOUT_S = 120
-# The guest waits so long for a copy to the scratch file, then the moment ends.
+# The guest waits this long for a copy to the scratch file, or the moment ends.
 _COPY_TIMEOUT_S = 5
 # To a volume and its scratch file.
 _CONNECTIONS = 3

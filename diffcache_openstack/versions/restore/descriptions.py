@@ -194,7 +194,7 @@ def _to_memory(document: dict[str, Any], stack: contextlib.ExitStack
 
 
 def _allow_descriptors(count: int) -> None:
-    """Let this process and those that it starts have so many descriptors.
+    """Let this process and those that it starts have this many descriptors.
 
     :raises InvalidInput: the system allows fewer
     """

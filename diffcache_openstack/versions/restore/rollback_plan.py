@@ -36,7 +36,7 @@ ROLLBACK, REBUILD, AUTO = 'rollback', 'rebuild', 'auto'
 METHODS = (AUTO, ROLLBACK, REBUILD)
 # Writing in place moves the disk's head; a rebuild writes sequentially.
 _IN_PLACE_FACTOR = 2.0
-# Replacing a range of blocks costs at least a write of so many bytes.
+# Replacing a range of blocks costs at least a write of this many bytes.
 _WRITE_OVERHEAD = 16 << 10
 # A new disk has tables, and is synced under a name of its own.
 _DISK_OVERHEAD = 1 << 20

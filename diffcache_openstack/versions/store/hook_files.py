@@ -37,7 +37,7 @@ Uploads = list[tuple[str, pathlib.Path]]
 # Bytes of a hook, and blocks that have one on average.
 _HOOK_BYTES = 16
 _BLOCKS = 32
-# A file is merged with one of so many times its size at most.
+# A file is merged with one of this many times its size at most.
 _RATIO = 4
 # Files are not shorter for that.
 _SECTION_BYTES = 16 << 10

@@ -156,7 +156,7 @@ class RecordTable(collections.abc.MutableMapping[int, _Record],
         return sum(kept) + sum(sizes), max((*most, *sizes), default=0)
 
     def is_full(self) -> bool:
-        """Return whether a catalogue should not have so many records."""
+        """Return whether a catalogue should not have this many records."""
         return len(self._recent) > MOST_RECENT
 
     def replace_segments(self, segments: list[Segment]) -> None:

@@ -72,7 +72,7 @@ class PruneRule:
     level: int = 0
     # Those that are sealed with an earlier key than the one of this number.
     key: int = 0
-    # At most so many bytes of these two, since saves wait meanwhile.
+    # At most this many bytes of these two, since saves wait meanwhile.
     most_bytes: float = math.inf
 
 

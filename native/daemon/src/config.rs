@@ -345,7 +345,7 @@ impl Config {
         self.sources.first().map(Place::name).unwrap_or_default()
     }
 
-    /// Load the profile for an image of so many chunks; empty if there is none.
+    /// Load the profile for an image of this many chunks; empty if there is none.
     ///
     /// # Errors
     /// `Profile`.

@@ -8,7 +8,7 @@ use diffcache_base::locks::Unpoisoned;
 
 /// Which bytes of an arriving object may be read.
 enum Ready {
-    /// The first so many bytes.
+    /// The first this many bytes.
     Prefix(u64),
     /// Leaves of a fixed size, one bit each.
     Leaves { size: u64, bits: Vec<u64> },

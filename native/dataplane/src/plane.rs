@@ -238,7 +238,7 @@ impl DataPlane {
         self.service.complaints.take()
     }
 
-    /// What was sent for traces, and nothing was added to for so long, since this was last asked.
+    /// What was sent for traces, and nothing was added to for this long, since this was last asked.
     pub fn take_served(&self, quiet: Duration) -> Vec<Served> {
         let traces = self.service.traces.as_ref();
         traces.map_or_else(Vec::new, |traces| traces.take(quiet))

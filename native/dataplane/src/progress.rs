@@ -44,7 +44,7 @@ impl<'a> Meter<'a> {
         self.state.lock().unpoisoned().total = total;
     }
 
-    /// So many bytes of so many are done.
+    /// This many bytes of this many are done.
     pub fn reach(&self, done: u64, total: u64) {
         let mut state = self.state.lock().unpoisoned();
         (state.done, state.total) = (done, total);

@@ -78,7 +78,7 @@ impl Traces {
         served.bytes += bytes;
     }
 
-    /// Hands over, and forgets, what nothing was added to for so long.
+    /// Hands over, and forgets, what nothing was added to for this long.
     pub fn take(&self, quiet: Duration) -> Vec<Served> {
         let now = SystemTime::now();
         let mut kept = self.0.lock().unpoisoned();

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Calls `run` with the random numbers of so many seeds, and prints the seed of each run that
+/// Calls `run` with the random numbers of this many seeds, and prints the seed of each run that
 /// panics. `NAME_SEED` and `NAME_RUNS` in the environment give another first seed and another
 /// number of runs.
 ///

@@ -57,7 +57,7 @@ impl Valve {
         self.0.changed.notify_all();
     }
 
-    /// Waits until so many operations have come.
+    /// Waits until this many operations have come.
     pub fn wait_for(&self, operations: u64) {
         let state = lock(&self.0.is_open);
         let waited = self

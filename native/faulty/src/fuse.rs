@@ -28,7 +28,7 @@ impl Default for Fuse {
 }
 
 impl Fuse {
-    /// Lets so many operations be done whole from now on.
+    /// Lets this many operations be done whole from now on.
     pub fn burn_after(&self, operations: u64) {
         self.0
             .store(operations.saturating_add(1), Ordering::Release);

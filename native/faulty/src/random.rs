@@ -24,7 +24,7 @@ impl Random {
         self.number() % end
     }
 
-    /// Whether something happens that happens once in so many times.
+    /// Whether something happens that happens once in this many times.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -112,7 +112,7 @@ impl ArrivingFiles {
     }
 }
 
-/// Takes the filesystem of a volume whose superblock and descriptors are here, and that has so many tables of inodes at most; none if it is of no known
+/// Takes the filesystem of a volume whose superblock and descriptors are here, and that has this many tables of inodes at most; none if it is of no known
 /// kind. `Refusal::Source` if they are not here.
 fn open(volume: &Volume<'_>, tables: usize) -> Result<Option<Box<dyn Files>>, Refusal> {
     Ok(

@@ -38,7 +38,7 @@ pub(super) struct Left {
     pub(super) tables: usize,
 }
 
-/// Takes so many of what is left; false, and nothing, if there are not as many.
+/// Takes this many of what is left; false, and nothing, if there are not as many.
 fn take(left: &mut usize, count: usize) -> bool {
     match left.checked_sub(count) {
         Some(rest) => *left = rest,

@@ -57,7 +57,7 @@ impl Curve {
         larger.checked_sub(1).map_or(0, |at| self.steps[at].hits)
     }
 
-    /// Returns the size of the smallest cache with so many hits, if there is one.
+    /// Returns the size of the smallest cache with this many hits, if there is one.
     pub fn size_for(&self, hits: u64) -> Option<u64> {
         if hits == 0 {
             return Some(0);

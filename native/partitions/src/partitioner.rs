@@ -360,7 +360,7 @@ impl Partitioner {
         self.release(slot)
     }
 
-    /// The clean blocks of a volume that would stay the longest, these first; at most so many.
+    /// The clean blocks of a volume that would stay the longest, these first; at most this many.
     #[must_use]
     pub fn hottest(&self, volume: VolumeId, most: usize) -> Vec<Block> {
         let lists = self.partitions[self.volume(volume).partition].order.lists();

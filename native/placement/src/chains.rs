@@ -54,7 +54,7 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// A search among so many templates.
+    /// A search among this many templates.
     #[must_use]
     pub fn new(templates: usize) -> Self {
         Self {

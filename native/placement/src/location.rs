@@ -40,7 +40,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Scratch for so many templates.
+    /// Scratch for this many templates.
     #[must_use]
     pub fn new(templates: usize) -> Self {
         let zero = vec![0.0; templates];

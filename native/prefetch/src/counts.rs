@@ -91,7 +91,7 @@ impl Known {
         self.changes.insert(number, chunk);
     }
 
-    /// Returns the changes after a version, in their order, in at most so many bytes; none if there are none or they do not fit.
+    /// Returns the changes after a version, in their order, in at most this many bytes; none if there are none or they do not fit.
     fn changes_since(&self, host: HostId, since: u32, bytes: usize) -> Option<Block> {
         if since >= self.version.number {
             return None;

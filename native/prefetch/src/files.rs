@@ -46,7 +46,7 @@ impl Files {
         }
     }
 
-    /// Returns the chunks that hold what follows a byte of the image in its file, in the file's order: at most so many, without the chunk of
+    /// Returns the chunks that hold what follows a byte of the image in its file, in the file's order: at most this many, without the chunk of
     /// the byte itself. None if it belongs to no file that is known.
     #[must_use]
     pub fn rest(&self, byte: u64, chunk_bytes: u64, most: usize) -> Vec<Chunk> {

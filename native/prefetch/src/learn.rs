@@ -65,7 +65,7 @@ impl Learner {
         }
     }
 
-    /// Counts a read of a chunk so long after the instance's start; later reads of it do not
+    /// Counts a read of a chunk this long after the instance's start; later reads of it do not
     /// count.
     pub fn read(&mut self, reader: &mut Reader, chunk: Chunk, since_start_ns: u64) {
         if reader.read.insert(chunk) {

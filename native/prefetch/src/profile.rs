@@ -42,7 +42,7 @@ impl Record {
         self.total_ns as f64 / self.count.max(1) as f64 / NS_PER_US
     }
 
-    /// A record of so many instances, at most those that a profile holds, with their mean time in microseconds.
+    /// A record of this many instances, at most those that a profile holds, with their mean time in microseconds.
     #[must_use]
     pub fn new(count: u64, mean_us: f64) -> Self {
         let count = count.min(MAX_COUNT);
@@ -104,7 +104,7 @@ impl Profile {
             .map(|(&chunk, record)| (chunk, record.count, record.mean_us()))
     }
 
-    /// Counts one more instance that read the chunk, so long after its start.
+    /// Counts one more instance that read the chunk, this long after its start.
     pub fn record(&mut self, chunk: Chunk, since_start_ns: u64) {
         let read = Record {
             count: 1,

@@ -10,7 +10,7 @@ use crate::chunks::Chunk;
 
 /// As many sequences are followed at once.
 const STREAMS: usize = 8;
-/// A sequence has to be so many chunks long before anything is read ahead.
+/// A sequence has to be this many chunks long before anything is read ahead.
 const RUN: u32 = 3;
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    /// Follows the reads of an image of so many chunks, at most `window` chunks ahead.
+    /// Follows the reads of an image of this many chunks, at most `window` chunks ahead.
     #[must_use]
     pub fn new(chunks: Chunk, window: Chunk) -> Self {
         Self {

@@ -205,7 +205,7 @@ impl DataPlane {
             .collect()
     }
 
-    /// What was sent for traces since the last call, and nothing was added to for so many seconds: dicts with the trace's text, kind and id
+    /// What was sent for traces since the last call, and nothing was added to for this many seconds: dicts with the trace's text, kind and id
     /// of the object, began and ended in seconds since 1970, requests and bytes.
     fn take_served<'py>(&self, py: Python<'py>, quiet: f64) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let quiet = parse_seconds("quiet", quiet)?;
@@ -263,7 +263,7 @@ impl DataPlane {
         Ok(self.0.readers(parse_key(kind, id)?))
     }
 
-    /// Serve the file at `path` as an object for so many seconds, or until it changes; 0 ends that.
+    /// Serve the file at `path` as an object for this many seconds, or until it changes; 0 ends that.
     fn lend(
         &self,
         py: Python<'_>,

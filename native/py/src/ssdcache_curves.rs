@@ -67,12 +67,12 @@ impl HitCurve {
         self.0.most_hits()
     }
 
-    /// Hits of a cache of so many blocks.
+    /// Hits of a cache of this many blocks.
     fn hits(&self, size: u64) -> u64 {
         self.0.hits(size)
     }
 
-    /// Blocks of the smallest cache with so many hits.
+    /// Blocks of the smallest cache with this many hits.
     fn size_for(&self, hits: u64) -> Option<u64> {
         self.0.size_for(hits)
     }

@@ -33,7 +33,7 @@ pub(crate) fn check_place(
     Ok(())
 }
 
-/// Reads a table of so many entries.
+/// Reads a table of this many entries.
 pub(crate) fn read(
     file: &dyn ReadAt,
     cluster_size: u64,

@@ -78,7 +78,7 @@ enum Command {
     Epoch {},
     /// Returns what was requested of a volume in the last epoch.
     Curve { volume: String },
-    /// Returns which blocks of a volume would stay the longest, at most so many.
+    /// Returns which blocks of a volume would stay the longest, at most this many.
     Hot { volume: String, most: usize },
     /// Caches blocks of a volume while there is room for them.
     Warm { volume: String, runs: Vec<Run> },

@@ -229,7 +229,7 @@ class Load:
                                   failed))
 
     def since(self, count):
-        """Number of requests of each host after the first so many."""
+        """Number of requests of each host after the first this many."""
         return [sum(each.host == host for each in self.served[count:])
                 for host in HOSTS]
 

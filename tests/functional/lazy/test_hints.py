@@ -70,7 +70,7 @@ class HintsTest(services.LazyServicesTest):
         return self.home.status()['hints']['received']
 
     def tell(self, *chunks, count):
-        """Have the teacher tell home of so many chunks that it has read.
+        """Have the teacher tell home of this many chunks that it has read.
 
         A request tells what was counted before it, which may be a moment
         after the read is answered.

@@ -108,7 +108,7 @@ class LearningTest(services.LazyServicesTest):
             return any(file.read(4096))
 
     def wait_known(self, host, chunks):
-        """Wait until a host has a profile of so many chunks."""
+        """Wait until a host has a profile of this many chunks."""
         known = self.site.hosts[host]._learning._known
         self.wait(lambda: any(len(each.rows) == chunks
                               for each in known.values()),

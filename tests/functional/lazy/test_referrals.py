@@ -119,7 +119,7 @@ class ReferralsTest(services.LazyServicesTest):
         self.check_sent(2 * _CHUNK)
 
     def check_sent(self, count):
-        """Check that so many bytes have crossed the WAN.
+        """Check that this many bytes have crossed the WAN.
 
         They are counted after the reader has them.
         """

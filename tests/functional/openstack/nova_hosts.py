@@ -155,7 +155,7 @@ class NovaTest(machine.TestCase):
 
     @contextlib.contextmanager
     def assert_delivers(self, host: str, count: int = 1):
-        """What is done meanwhile takes so many deliveries and no fallback."""
+        """Check that the block takes this many deliveries and no fallback."""
         before = self.deliveries(host), self.fallbacks(host)
         yield
         self.assertEqual(

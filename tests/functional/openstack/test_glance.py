@@ -57,7 +57,7 @@ class GlanceTest(machine.TestCase):
     # -- images
 
     def raw(self, megabytes: int, size: int) -> pathlib.Path:
-        """A disk of so many bytes with so much data that nobody has."""
+        """A disk of this many bytes with this much data that nobody has."""
         path = self.folder / f'{uuid.uuid4().hex}.raw'
         self.addCleanup(path.unlink, missing_ok=True)
         with open(path, 'wb') as file:

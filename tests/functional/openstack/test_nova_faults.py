@@ -86,7 +86,7 @@ class TestProcesses(FaultTest):
         self.assertLess(warned - created, SOON)
 
     def test_agent_killed_in_the_middle_of_a_delivery(self):
-        # Whatever it is built from, so much has to come.
+        # Whatever it is built from, this much has to come.
         path = self.new_content('base', 96)
         image = self.upload(path)
         self.wait_until_quiet()
@@ -180,7 +180,7 @@ class TestFullDisk(FaultTest):
 
     @contextlib.contextmanager
     def full(self, host, megabytes):
-        """A host's disk has so much room, for instances and the agent."""
+        """A host's disk has this much room, for instances and the agent."""
         ballast = self.trial.instances(host).parent / 'ballast'
         state = os.statvfs(ballast.parent)
         room = state.f_bavail * state.f_frsize - (megabytes << 20)

@@ -67,7 +67,7 @@ def rows(model: type[models.Base], **given):
 
 
 def name(prefix: str, count: int = ROWS):
-    """A function that gives one of so many names."""
+    """A function that gives one of this many names."""
     return lambda number: f'{prefix}{number % count}'
 
 

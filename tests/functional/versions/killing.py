@@ -17,7 +17,7 @@ must hold: no version is lost or changed, the store is intact, and a disk in
 the middle of a rollback can become either state.
 
 ``python -m tests.functional.versions.killing --kills 1000 --directory DIR``
-runs as many rounds as it takes for so many kills to hit a running process.
+runs as many rounds as it takes for this many kills to hit a running process.
 """
 
 import argparse
@@ -315,7 +315,7 @@ class Round:
 
 def kill_often(directory: pathlib.Path, kills: int, seed: int,
                disk_format: str = 'raw') -> collections.Counter[str]:
-    """Run rounds until so many processes were killed at work.
+    """Run rounds until this many processes were killed at work.
 
     :returns: how often what happened
     :raises Wrong: something that must hold does not

@@ -62,7 +62,7 @@ FAILING = {versions.SAVE: 23, versions.FORGET: 11, versions.PRUNE: 5,
 # Tables that fill up to a limit in more than a year.
 MOST = dict.fromkeys(('plans', 'plan_hosts', 'plan_items'),
                      2 * planners.KEPT_PLANS) | {'map_changes': 20}
-# A save adds so many bytes to the store.
+# A save adds this many bytes to the store.
 ADDED = 1000
 
 

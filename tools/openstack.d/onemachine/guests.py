@@ -299,7 +299,7 @@ def _walk(source: pathlib.Path):
 
 def _take(files: collections.abc.Iterator[pathlib.Path], size: int
           ) -> list[pathlib.Path]:
-    """Return files of so many bytes together, at least.
+    """Return files of this many bytes together, at least.
 
     :raises OpenStackError: there are not enough
     """

@@ -108,7 +108,7 @@ class Network:
         return True
 
     def shape(self, megabits: float) -> None:
-        """Let the WAN carry so many Mbit/s each way; 0 is no limit."""
+        """Let the WAN carry this many Mbit/s each way; 0 is no limit."""
         for which in ('centre', 'site'):
             prefix = ['ip', 'netns', 'exec', self._where.namespace(which),
                       'tc', 'qdisc']

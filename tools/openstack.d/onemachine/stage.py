@@ -232,7 +232,7 @@ class Stage:
              settled: float = 0, seconds: float = 600) -> None:
         """Wait until a condition has held for a while.
 
-        :param settled: for so many seconds
+        :param settled: for this many seconds
         :raises OpenStackError: it did not within ``seconds``
         """
         deadline = time.monotonic() + seconds
@@ -265,7 +265,7 @@ class Stage:
         self.trial.up()
 
     def trim(self, host: str, room: float) -> None:
-        """Leave so many bytes of base images on a host, the latest used."""
+        """Leave this many bytes of base images on a host, the latest used."""
         folder = self.trial.instances(host) / '_base'
         if not folder.exists():
             return

@@ -46,7 +46,7 @@ FILES = 'files'
 Readable = file_cache.FileReader | streams.GrowingReader
 _PIECE = 1 << 20
 # A held image that was read and found sound is not read again before it
-# is served, for so many seconds.
+# is served, for this many seconds.
 _SOUND_SECONDS = 3600.0
 
 

@@ -54,7 +54,7 @@ const CONTEST: usize = 96;
 /// By how much the score of another shift must be better.
 const MARGIN: i32 = 12;
 
-/// How far from a copy's shift the next one's is searched for first: so many bytes, and so many words of eight bytes.
+/// How far from a copy's shift the next one's is searched for first: this many bytes, and this many words of eight bytes.
 const NEAR_BYTES: i64 = 32;
 
 const NEAR_WORDS: i64 = 30;

@@ -29,7 +29,7 @@ impl Sampling {
         hash & self.mask == 0
     }
 
-    /// Estimates how many of so many blocks take part.
+    /// Estimates how many of this many blocks take part.
     pub fn expected(self, blocks: u64) -> usize {
         (blocks / (self.mask + 1)) as usize
     }

@@ -279,7 +279,7 @@ fn pieces_of(copies: &[Copy]) -> Vec<Piece> {
     pieces
 }
 
-/// Gives copies up, those first that bring the fewest bytes per block of base, until the rest needs at most so many blocks.
+/// Gives copies up, those first that bring the fewest bytes per block of base, until the rest needs at most this many blocks.
 fn prune(copies: &mut Vec<Copy>, room: usize) {
     let count = |pieces: &[Piece]| pieces.iter().map(|(_, len)| *len as usize).sum::<usize>();
     loop {

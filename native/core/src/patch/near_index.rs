@@ -28,7 +28,7 @@ const MIN_SAMPLED: u32 = 4096;
 const SAMPLE_BLOCKS: u32 = 16;
 /// Bytes of the base that are sampled together.
 const SAMPLE_LEN: u64 = 16 << 10;
-/// One in so many pieces is sampled, of the literals and of the base.
+/// One in this many pieces is sampled, of the literals and of the base.
 const SAMPLED: u32 = 8;
 /// Most pieces of literals that are sampled: 64 MiB.
 const MAX_SAMPLES: u32 = 1024;
@@ -37,7 +37,7 @@ const GROUP: usize = 4;
 const AGREEING: usize = 3;
 /// How far apart the shifts of agreeing anchors may be.
 const SAME_SHIFT: i64 = 256;
-/// Near copies pay from one in so many groups of anchors on. Unrelated software has one in thirty, a server after an upgrade one in two or three, a
+/// Near copies pay from one in this many groups of anchors on. Unrelated software has one in thirty, a server after an upgrade one in two or three, a
 /// new build nearly all.
 const PAYS: usize = 8;
 

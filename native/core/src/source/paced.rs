@@ -10,7 +10,7 @@ use rustix::fs::{fadvise, Advice};
 
 use super::{FileSource, ReadAt, SourceError};
 
-/// A file of which no more than so many bytes per second are read. What the page cache has of it is dropped before: memory says nothing of the disk.
+/// A file of which no more than this many bytes per second are read. What the page cache has of it is dropped before: memory says nothing of the disk.
 /// What a program maps, or has not been written back, stays, and is read from memory.
 pub struct PacedFile {
     file: FileSource,

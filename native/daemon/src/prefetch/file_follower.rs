@@ -98,7 +98,7 @@ pub struct FileFollower {
 
 impl FileFollower {
     /// Take what a range that was read says of files, by the local part of the image, and return the chunks of the rest of the file that it ended in: at
-    /// most so many.
+    /// most this many.
     pub fn follow(&mut self, leaves: &Leaves, range: Range<u64>, most: usize) -> Vec<Chunk> {
         let noted = self.arriving.note(&Here(leaves), (range.start, range.end));
         for piece in noted.pieces {

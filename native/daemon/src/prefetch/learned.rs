@@ -108,7 +108,7 @@ unsafe impl Send for Learned {}
 unsafe impl Sync for Learned {}
 
 impl Learned {
-    /// Create the memory for an image of so many chunks. Pages that are not used take no memory.
+    /// Create the memory for an image of this many chunks. Pages that are not used take no memory.
     ///
     /// # Errors
     /// `System`.

@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-/// Return the least number of readers of a hint where the most frequent chunk has so many.
+/// Return the least number of readers of a hint where the most frequent chunk has this many.
 fn least_of(most: u64, threshold: Threshold) -> u64 {
     threshold.readers(usize::try_from(most).unwrap_or(usize::MAX))
 }
@@ -183,7 +183,7 @@ impl Drop for Miss<'_> {
 }
 
 impl Prefetcher {
-    /// Prefetch an image of so many chunks.
+    /// Prefetch an image of this many chunks.
     pub fn new(chunks: Chunk, profile: Profile, policy: Policy) -> Prefetcher {
         Prefetcher {
             chunks,

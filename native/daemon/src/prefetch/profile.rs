@@ -54,7 +54,7 @@ pub enum ProfileFileError {
 
 type Row = (Chunk, u64, f64);
 
-/// Read the profile of an image of so many chunks from a file.
+/// Read the profile of an image of this many chunks from a file.
 ///
 /// # Errors
 /// As `ProfileFileError`; the entry is named.
@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, ProfileFileError> {
     }
 }
 
-/// Parse the profile of an image of so many chunks.
+/// Parse the profile of an image of this many chunks.
 ///
 /// # Errors
 /// As `ProfileFileError`; the entry is named.

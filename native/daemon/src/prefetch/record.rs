@@ -169,7 +169,7 @@ pub fn begin(state: &Path, target: &Path) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Write the scenario of a run of an image of so many bytes in place of its file, if it has one, and remove the rows.
+/// Write the scenario of a run of an image of this many bytes in place of its file, if it has one, and remove the rows.
 ///
 /// # Errors
 /// `Path`; the rows are kept then.

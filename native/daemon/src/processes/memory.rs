@@ -17,7 +17,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Begin with what a worker of so many threads takes now. Each of them takes a buffer for answers on top.
+    /// Begin with what a worker of this many threads takes now. Each of them takes a buffer for answers on top.
     pub fn begin(threads: usize) -> Budget {
         let buffers = (threads * SLOT_LEN) as u64;
         Budget {

@@ -122,7 +122,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Create the memory for an image of so many chunks.
+    /// Create the memory for an image of this many chunks.
     ///
     /// # Errors
     /// `System`.

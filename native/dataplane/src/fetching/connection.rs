@@ -327,7 +327,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a body of so many bytes.
+    /// Reads a body of this many bytes.
     pub fn read_whole(&mut self, length: u64, stop: &Stop) -> Result<Vec<u8>, Fault> {
         let mut body = vec![0; length as usize];
         self.read_full(&mut body, &mut 0, stop)?;

@@ -96,7 +96,7 @@ impl MinimumRate {
         judged
     }
 
-    /// Fails if the present wait, which has lasted so long, makes the span's rate too slow.
+    /// Fails if the present wait, which has lasted this long, makes the span's rate too slow.
     pub fn judge_wait(&self, waiting: Duration) -> Result<(), TooSlow> {
         if self.waited + waiting < self.span() {
             return Ok(());

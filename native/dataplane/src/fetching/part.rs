@@ -131,7 +131,7 @@ impl Part {
         TransferError::file(self.key, &self.path, error)
     }
 
-    /// Fails if the file system cannot take so many bytes more.
+    /// Fails if the file system cannot take this many bytes more.
     pub fn check_space(&self, bytes: u64) -> Result<(), TransferError> {
         let space = rustix::fs::fstatvfs(&*self.file).map_err(|error| self.error(error.into()))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < bytes {

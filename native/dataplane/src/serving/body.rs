@@ -23,7 +23,7 @@ use crate::serving::response::{After, Length, Refusal};
 use crate::shaper::Place;
 use crate::transport::frames;
 
-/// A response may take its patience and one second for every so many bytes.
+/// A response may take its patience and one second for every this many bytes.
 const SLOWEST_RATE: f64 = 1024.0;
 /// Level of zstd of frames.
 const LEVEL: i32 = 1;

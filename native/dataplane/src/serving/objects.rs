@@ -20,7 +20,7 @@ use crate::serving::partial::Partial;
 
 /// An object that can be served.
 pub enum Found {
-    /// A complete file of so many bytes; it stays readable when it is unlinked.
+    /// A complete file of this many bytes; it stays readable when it is unlinked.
     Whole(Arc<File>, u64),
     /// An object whose bytes become ready one after another.
     Arriving(Arc<Flight>),

@@ -108,7 +108,7 @@ impl Turn {
         }
     }
 
-    /// Read the answer to a request of so many bytes.
+    /// Read the answer to a request of this many bytes.
     ///
     /// # Errors
     /// `InvalidData` if it is none; else of the connection.

@@ -161,7 +161,7 @@ pub fn write_sparse(path: &Path, image: &[u8]) {
     }
 }
 
-/// An image of so many leaves and a bit, in which every leaf of `zero` is zero.
+/// An image of this many leaves and a bit, in which every leaf of `zero` is zero.
 pub fn image(leaves: usize, zero: impl Fn(usize) -> bool) -> Vec<u8> {
     let leaf = LEAF_SIZE as usize;
     let mut image = Bytes(88_172_645_463_325_252).take(leaves * leaf + 1234);

@@ -14,7 +14,7 @@ const FLAG_INLINE: u32 = 0x1000_0000;
 const EXTENT_MAGIC: u16 = 0xf30a;
 /// Deepest tree of extents.
 const MAX_DEPTH: u16 = 5;
-/// Longer extents are those without content, by so many blocks.
+/// Longer extents are those without content, by this many blocks.
 const UNWRITTEN: u16 = 1 << 15;
 /// Bytes of an inode that every version has.
 pub const INODE_LEN: usize = 128;
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Blocks of the content that a block number stands for, so many levels above it.
+    /// Blocks of the content that a block number stands for, this many levels above it.
     fn span(&self, levels: u32) -> u64 {
         // Three levels of 2^14 at most.
         (self.layout.block / 4).pow(levels)

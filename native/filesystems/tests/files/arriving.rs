@@ -129,7 +129,7 @@ fn files_of_what_was_not_unmounted_are_found() {
     assert!(!noted.pieces.is_empty());
 }
 
-/// Lets all blocks arrive, in steps of so many, and returns what they say.
+/// Lets all blocks arrive, in steps of this many, and returns what they say.
 fn arrive_all(image: &[u8], step: usize) -> Noted {
     let mut arriving = Arriving::new(image.to_vec());
     let mut files = ArrivingFiles::default();

@@ -39,7 +39,7 @@ impl Reader {
         }
     }
 
-    /// Whether so many bytes were received.
+    /// Whether this many bytes were received.
     pub fn has(&self, bytes: usize) -> bool {
         self.to - self.from >= bytes
     }

@@ -50,7 +50,7 @@ impl Memory {
         })
     }
 
-    /// Waits until so many slow reads have begun.
+    /// Waits until this many slow reads have begun.
     fn wait_for_slow(&self, count: u64) {
         while self.slow_begun.load(Ordering::Relaxed) < count {
             std::thread::yield_now();

@@ -16,7 +16,7 @@ use crate::Block;
 // Of the sample only, so that it does not depend on how tables are filled.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 const ONE: f64 = 18_446_744_073_709_551_616.0;
-/// Positions are numbered anew when there are four for each block, and so many more.
+/// Positions are numbered anew when there are four for each block, and this many more.
 const ROOM: u64 = 1 << 16;
 
 /// How blocks are sampled.

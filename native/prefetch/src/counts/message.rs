@@ -171,7 +171,7 @@ impl Message {
         bytes
     }
 
-    /// Reads a message about an image of so many chunks.
+    /// Reads a message about an image of this many chunks.
     ///
     /// # Errors
     /// As `Malformed`. Nothing of a message is used then.

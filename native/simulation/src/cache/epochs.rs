@@ -67,7 +67,7 @@ pub struct Lengths {
 /// What is due at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// The end of an epoch, at so many microseconds.
+    /// The end of an epoch, at this many microseconds.
     End(u64),
     /// A look at what is served.
     Look(u64),

@@ -222,7 +222,7 @@ impl<'a> Tree<'a> {
         searched
     }
 
-    /// Adds the two parts of a part in which the volume that is cut has up to so many steps, or more.
+    /// Adds the two parts of a part in which the volume that is cut has up to this many steps, or more.
     fn divide(&mut self, node: &Node) {
         let Some(cut) = node.relaxation.cut else {
             return;

@@ -64,7 +64,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Follows at most so many blocks; none if it is 0.
+    /// Follows at most this many blocks; none if it is 0.
     pub(super) fn new(samples: usize) -> Self {
         let sampler = Sampler::new(Sample::Blocks(samples));
         Self {

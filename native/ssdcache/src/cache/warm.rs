@@ -22,7 +22,7 @@ pub struct Warmed {
 }
 
 impl Cache {
-    /// The blocks of a volume that are cached and would stay the longest, at most so many, in
+    /// The blocks of a volume that are cached and would stay the longest, at most this many, in
     /// ascending order. Dirty blocks are left out.
     #[must_use]
     pub fn hottest(&self, volume: &Volume, most: usize) -> Vec<Run> {

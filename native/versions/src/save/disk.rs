@@ -143,7 +143,7 @@ pub struct DiskSource {
     pub has_base: bool,
     /// The content id of the base image, if it is known.
     pub base_id: Option<String>,
-    /// At most so many bytes are read in a second.
+    /// At most this many bytes are read in a second.
     pub rate: Option<f64>,
 }
 

@@ -14,11 +14,11 @@ use crate::store::nodes::{BlockRef, NodeRef};
 use crate::store::tree;
 use crate::store::Store;
 
-/// A read that does not follow the one before counts as so many bytes of sequential reading. Restores read each frame once, and frames of
+/// A read that does not follow the one before counts as this many bytes of sequential reading. Restores read each frame once, and frames of
 /// one version are in the order of the disk: the cost is that frames have blocks that the version does not need, which is counted apart. Of
 /// a hundred versions the newest took no more CPU than the oldest, so little is left for the seek itself.
 const SEEK_BYTES: f64 = 64.0;
-/// Writing a block to the disk that is restored costs so many times what reading it from the store does.
+/// Writing a block to the disk that is restored costs this many times what reading it from the store does.
 const WRITE: f64 = 1.0;
 /// Bytes of a compressed block in a store without packs.
 const BLOCK_BYTES: f64 = 2048.0;

@@ -115,7 +115,7 @@ impl Journal {
     /// Writes down how far the save is. `frames` were written since the last record, `rest` was not.
     ///
     /// # Errors
-    /// `Io`; `Invalid` if so much is not written yet that it cannot be sealed.
+    /// `Io`; `Invalid` if this much is not written yet that it cannot be sealed.
     pub fn record(&mut self, state: &ScanState, frames: &[Packed], rest: &Unpacked) -> Result<()> {
         let from = self.runs.saturating_sub(1).min(state.runs.len());
         let mut out = Vec::new();

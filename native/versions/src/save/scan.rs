@@ -133,7 +133,7 @@ struct Piece {
 struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// A buffer of at least so many bytes, whatever they are.
+    /// A buffer of at least this many bytes, whatever they are.
     fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.idle().pop().unwrap_or_default();
         if buffer.len() < len {
@@ -159,7 +159,7 @@ pub struct Scan<'a> {
     pub view: &'a View,
     /// What it is compared with.
     pub parent: Parent<'a>,
-    /// At most so many bytes are read in a second.
+    /// At most this many bytes are read in a second.
     pub rate: Option<f64>,
     /// Gets the progress.
     pub task: &'a Task<'a>,

@@ -25,7 +25,7 @@ use crate::error::{Result, VersionsError};
 /// First bytes of a file of hooks.
 pub const HOOKS_MAGIC: &[u8; 8] = b"DCVHOOK1";
 
-/// Of so many names one is a hook.
+/// Of this many names one is a hook.
 const HOOK_IN: u8 = 32;
 
 /// Hooks that are read and checked together.

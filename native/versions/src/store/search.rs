@@ -23,10 +23,10 @@ const NEAR: usize = 256;
 /// Sections that are read for the blocks of one call, at most.
 const BEST: usize = 128;
 
-/// A store of so many sections is searched whole for any block.
+/// A store of this many sections is searched whole for any block.
 const SMALL: usize = 16;
 
-/// A larger one is searched whole once a block was searched for so many of its blocks.
+/// A larger one is searched whole once a block was searched for this many of its blocks.
 const FEW: usize = 64;
 
 /// Where a hook is so near to a section's end, the section behind that end is read, too.

@@ -86,7 +86,7 @@ class TestServed(test_serving.ServeTestCase):
         self.assertNotIn(fakes.key_of(TARGET), self.host.held)
 
     def patched(self, room):
-        """Serve by base and patch, with so much room but for the base."""
+        """Serve by base and patch, with this much room but for the base."""
         self.host.put(BASE)
         self.want(BASE)
         self.host.held.capacity = self.host.held.used() + room

@@ -20,7 +20,7 @@ from diffcache_openstack.ssdcache import engines
 from tests import base
 from tests.unit.ssdcache import fakes
 
-# A test fails after so many seconds.
+# A test fails after this many seconds.
 PATIENCE_S = 120
 RATE = 1 << 40
 HOT = [hot_blocks.Run(5, 300), hot_blocks.Run(1000, 20)]

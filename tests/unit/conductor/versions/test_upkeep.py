@@ -57,7 +57,7 @@ class RoundTest(database.DatabaseTest):
             versioned.now())
 
     def saved(self, ago, server='running', **values):
-        """A version that was saved so long ago."""
+        """A version that was saved this long ago."""
         when = versioned.now() - ago
         new = objects.NewVersion(
             id=str(uuid.uuid4()), server_id=server, project_id=PROJECT,
@@ -226,7 +226,7 @@ class TestRetention(RoundTest):
 class TestStore(RoundTest):
 
     def ended(self, kind, ago, state=versions.DONE, **values):
-        """A task of a kind that was created and ended so long ago."""
+        """A task of a kind that was created and ended this long ago."""
         when = versioned.now() - ago
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=kind,
                                    project_id=PROJECT, **values)

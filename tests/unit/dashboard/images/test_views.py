@@ -154,7 +154,7 @@ class DetailTest(needs.PageTest):
             self.assertContains(response, text)
 
     def family_calls(self, members):
-        """Return the calls of the tab for a family of so many images."""
+        """Return the calls of the tab for a family of this many images."""
         self.answer('/images', needs.listing('images', *(
             {**IMAGE, 'id': MEMBER % number, 'family': 'i1',
              'content_id': f'{number:064}'} for number in range(members))))

@@ -33,7 +33,7 @@ ROWS = [[0, 10, 1e6], [1, 1, 5e6], [130, 5, 10e6]]
 
 
 def draw(rows, chunks):
-    """Draw a profile of an image of so many chunks."""
+    """Draw a profile of an image of this many chunks."""
     return heat_maps.draw(types.SimpleNamespace(rows=rows, chunk=CHUNK),
                           chunks * CHUNK)
 

@@ -23,7 +23,7 @@ from tests import base as test_base
 
 
 def curve(hits):
-    """The curve of a volume with so many hits at each distance."""
+    """The curve of a volume with this many hits at each distance."""
     steps = [(size, total) for size, (more, total)
              in enumerate(zip(hits, itertools.accumulate(hits)), 1) if more]
     return _native.HitCurve(sum(hits) + len(hits), len(hits), steps)

@@ -194,7 +194,7 @@ class TestSpooling(GoingOnTest):
 class TestSending(GoingOnTest):
 
     def fail_after(self, store, count):
-        """A save whose store fails when it was given so many blobs."""
+        """A save whose store fails when it was given this many blobs."""
         put = type(store).put_file
         given = []
 

@@ -222,7 +222,7 @@ class TestVerify(fixture.VersionsTestCase):
         self.assertEqual([self.second.id], self.hit_by('index-', 1))
 
     def forge_frame(self, longer: int) -> None:
-        """Let an index say that its one frame is so much longer.
+        """Let an index say that its one frame is this much longer.
 
         In a store without a key a catalogue can be forged to match.
         """

@@ -169,7 +169,7 @@ impl LazyFile {
     }
 }
 
-/// Return the time so many seconds later, by the monotonic clock in nanoseconds.
+/// Return the time this many seconds later, by the monotonic clock in nanoseconds.
 pub(super) fn after(time_ns: u64, seconds: f64) -> u64 {
     // The conversion saturates.
     time_ns.saturating_add((seconds * NS_PER_S) as u64)

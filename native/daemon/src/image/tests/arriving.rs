@@ -124,7 +124,7 @@ impl Halted {
         until("a thread waits for a fetch", || self.file.has_fetcher());
     }
 
-    /// Wait until so many requests were made.
+    /// Wait until this many requests were made.
     fn wait_for_requests(&self, count: u64) {
         until("the requests are made", || self.requests() == count);
     }

@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// What a disk does wrong, each once in so many calls; 0 for never.
+/// What a disk does wrong, each once in this many calls; 0 for never.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     read_fails: u64,

@@ -15,7 +15,7 @@ fn demand(curve: &Curve, weight: f64) -> Demand<'_> {
     }
 }
 
-/// Returns a curve of flights of stairs: so many blocks without a hit, then each block fewer more.
+/// Returns a curve of flights of stairs: this many blocks without a hit, then each block fewer more.
 fn stairs(flights: &[(u64, u64, u64)]) -> Curve {
     let mut steps: Vec<Step> = Vec::new();
     let (mut size, mut hits) = (0, 0);

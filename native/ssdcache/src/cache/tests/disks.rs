@@ -61,7 +61,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Makes so many flushes lose what was written since the last good one.
+    /// Makes this many flushes lose what was written since the last good one.
     pub fn lose(&self, flushes: u64) {
         self.inject(Fault::new(Operation::Sync, Effect::Lose).times(flushes));
     }

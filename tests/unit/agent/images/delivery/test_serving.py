@@ -94,7 +94,7 @@ class ServeTest(ServeTestCase):
                          (served.way, served.wan_bytes, served.fallbacks))
 
     def offered(self, own_bytes):
-        """Serve to a client that could download so many bytes instead."""
+        """Serve to a client that could download this many bytes instead."""
         image = self.hosts['h1'].view.image('target')
         return self.server().deliver(
             image, outputs.LocalOutput(self.output),
