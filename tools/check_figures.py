@@ -14,11 +14,11 @@
 
 Usage: check_figures.py [DIRECTORY]
 
-Each figure of the README, the overview and the comparison that was measured (a
-number with a fraction, with thousands apart, or of three digits and more) has
-to stand, as it is, on a page that the front page links to; and so has each that
-a picture of a front page shows. Prints one line for each finding, and exits with
-1 if there was any.
+Each figure of the README, the overview and the comparison that was measured
+(a number with a fraction, with thousands apart, or of three digits and more)
+has to stand, as it is, on a page that the front page links to; so has each
+figure in a picture of a front page. Prints one line for each finding, and
+exits with 1 if there was any.
 """
 
 import pathlib

@@ -39,6 +39,7 @@ class TestBatches(base.TestCase):
     def submitted(self, made, items):
         """Results and errors of items that wait while a first one runs."""
         self.free.clear()
+        self.entered.clear()
         found, threads = {}, []
 
         def submit(item):

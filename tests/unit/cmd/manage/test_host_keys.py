@@ -17,15 +17,15 @@ class TestHostKeys(base.FilledTest):
 
     def setUp(self):
         super().setUp()
-        self.options = ['--authority-key', str(self.directory / 'a.key'),
-                        '--authority', str(self.directory / 'a.pem')]
+        self.files = ['--authority-key', str(self.directory / 'a.key'),
+                      '--authority', str(self.directory / 'a.pem')]
         self.path = str(self.directory / 'h1.key')
         self.assertEqual(0, self.run_words(
-            'authority', 'create', *self.options).code)
+            'authority', 'create', *self.files).code)
         self.assertEqual(0, self.create('h1', self.path).code)
 
     def create(self, *words):
-        return self.run_words('host-key', 'create', *self.options, *words)
+        return self.run_words('host-key', 'create', *self.files, *words)
 
     def test_key_is_usable(self):
         key = host_keys.HostKey(self.path)
@@ -37,8 +37,8 @@ class TestHostKeys(base.FilledTest):
         self.assertEqual(('h1', 'compute'), (shown['host'], shown['role']))
 
     def test_nothing_is_overwritten(self):
-        self.assert_fails(1, 'exists', 'authority', 'create', *self.options)
-        self.assert_fails(1, 'exists', 'host-key', 'create', *self.options,
+        self.assert_fails(1, 'exists', 'authority', 'create', *self.files)
+        self.assert_fails(1, 'exists', 'host-key', 'create', *self.files,
                           'h1', self.path)
 
     def test_a_key_of_another_role(self):
