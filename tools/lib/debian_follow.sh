@@ -53,7 +53,7 @@ prepare_machine() {
     mkdir -p "$root/root/dist-13"
     cp "$PACKAGES"/*.deb "$root/root/dist-13/"
     in_root "$root" bash -c 'apt-get update -qq
-        apt-get install -qq --download-only /root/dist-13/*.deb' \
+        apt-get install -qq --download-only ~root/dist-13/*.deb' \
         >>"$root.log" 2>&1
     echo "Installed: $(in_root "$root" dpkg-query --show --showformat \
         '${Package} ${Version}, ' nova-compute nova-api keystone glance-api \
@@ -65,8 +65,8 @@ share_ssh() {
     local from=$WORK/$CONTROLLER/root/.ssh to=$WORK/$COMPUTE/root/.ssh
     mkdir -p "$from" "$to"
     chmod 700 "$from" "$to"
-    in_root "$WORK/$CONTROLLER" ssh-keygen -q -t ed25519 -N '' \
-        -f /root/.ssh/id_ed25519
+    in_root "$WORK/$CONTROLLER" bash -c \
+        'ssh-keygen -q -t ed25519 -N "" -f ~root/.ssh/id_ed25519'
     cp "$from/id_ed25519.pub" "$to/authorized_keys"
     echo 'StrictHostKeyChecking accept-new' >"$from/config"
 }
@@ -77,8 +77,8 @@ make_guest() {
     PYTHONPATH=$CHECKOUT/tools/openstack.d python3 -c '
 import pathlib, sys
 from onemachine import guests
-made = guests.Guests(pathlib.Path(sys.argv[1]), print,
-                     family=guests.FAMILY[:1]).ensure()
+folder, family = pathlib.Path(sys.argv[1]), guests.FAMILY[:1]
+made = guests.Guests(folder, print, family=family).ensure()
 print(*made.values())' "$WORK/guest"
     qemu-img convert -c -O qcow2 "$WORK/guest/guest-base.raw" "$1"
 }
@@ -121,7 +121,7 @@ await() {
 
 # openstack_says PATTERN WORD...: a command's answer has a line like it.
 openstack_says() {
-    booted "$CONTROLLER" bash -c '. /root/admin-openrc && exec openstack "$@"' \
+    booted "$CONTROLLER" bash -c '. ~root/admin-openrc && exec openstack "$@"' \
         - "${@:2}" | tee "$WORK/said" | grep -Eq "$1"
 }
 
