@@ -238,9 +238,9 @@ def _refuse_overtaken(store: base.BlobStore, new: catalogue.Catalogue
                       ) -> None:
     """Refuse to commit a catalogue that follows an old one.
 
-    Whoever committed this number or a later one since the last catalogue was
-    read has moved the pointer that was the older one, unless the catalogue of
-    this number is still there.
+    A writer that committed this number or a later one since the last catalogue
+    was read has moved the pointer that was the older one, unless the catalogue
+    of this number is still there.
 
     :raises Conflict: there is a later catalogue
     """

@@ -1,7 +1,7 @@
 //! Which leaves of an image other images have at the same place.
 //!
 //! A leaf's chaining value depends on its place (see [`crate::manifest`]), so that what is found is at the same offset. The index keeps four bytes of
-//! each leaf that is not zero. They only say where to look: whoever takes a leaf from another image has to compare it with its own manifest.
+//! each leaf that is not zero. They only say where to look: a leaf of another image has to be compared with the manifest of the target.
 
 use std::ops::Range;
 
