@@ -167,7 +167,7 @@ impl State {
         self.enter((record, region));
     }
 
-    /// What is to be written of some intents: those that the device has, and new ones.
+    /// Places of intents that differ from the device: of those recorded there, and of new ones.
     fn unrecorded(&self, intents: &[Intent]) -> [Vec<Place>; 2] {
         let mut places = [Vec::new(), Vec::new()];
         for &(record, region) in intents {
