@@ -44,14 +44,13 @@ ROWS = 15_000
 # Rows that one statement may look at without an index that finds them.
 FEW = 1000
 SERVERS = PROJECTS = 50
-_NOW = versioned.now()
 _VERBS = ('SELECT', 'UPDATE', 'DELETE')
 
 
 def filler(column: sa.Column, number: int):
     """A value of a column that takes no null."""
     if isinstance(column.type, sa.types.TypeDecorator):
-        return _NOW - datetime.timedelta(seconds=number)
+        return versioned.now() - datetime.timedelta(seconds=number)
     return column.type.python_type(
         number if isinstance(column.type, sa.String) else 0)
 
@@ -95,6 +94,8 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
 
     def fill(self):
         """Put in what use leaves: nothing of it waits for work."""
+        # Not the time of the import: messages are old after minutes.
+        now = versioned.now()
         with self.database.engine.begin() as connection:
             host = connection.scalar(sa.select(models.Host.id))
             filled = {
@@ -112,7 +113,7 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
                     state=lambda _: versions.DONE, task=lambda _: '{}',
                     result=lambda _: '{}'),
                 models.Message: rows(models.Message,
-                                     accepted_at=lambda _: _NOW),
+                                     accepted_at=lambda _: now),
                 models.MapChange: rows(
                     models.MapChange, site=name('s', 5),
                     generation=lambda number: number,
@@ -129,7 +130,7 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
                     uuid=str, site=lambda _: database.SITE,
                     state=lambda _: 'old',
                     generation=lambda number: number + 1,
-                    created_at=lambda _: _NOW)}
+                    created_at=lambda _: now)}
             for model, values in filled.items():
                 connection.execute(sa.insert(model), values)
             connection.execute(sa.text('ANALYZE TABLE ' + ', '.join(
@@ -176,11 +177,13 @@ class TestStatements(test_agents.ConductorTest, MariaDBTest):
         """Rounds of which each finds a project's servers, or what changed."""
         upkeep = self.conductor._version_upkeep
         self.database.write(version_policies.put, objects.VersionPolicy(
-            id=str(uuid.uuid4()), project_id='p1', keep_last=ROWS), _NOW)
+            id=str(uuid.uuid4()), project_id='p1', keep_last=ROWS),
+            versioned.now())
         self.assert_found_by_index(upkeep.round)
         with self.database.engine.begin() as connection:
             connection.execute(
-                sa.update(models.ServerVersion).values(updated_at=_NOW)
+                sa.update(models.ServerVersion).values(
+                    updated_at=versioned.now())
                 .where(models.ServerVersion.server_id == 'server-1'))
         self.assert_found_by_index(upkeep.round, upkeep.tidy)
 
