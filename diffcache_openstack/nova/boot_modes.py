@@ -25,8 +25,8 @@ KEY = 'diffcache:boot_mode'
 PROPERTY = 'diffcache_boot_mode'
 # Of servers' metadata: the label of the profile that they boot with.
 PROFILE_KEY = 'diffcache:profile'
-# Of servers' metadata: seconds until their image is to be whole, and bytes per
-# second that are fetched at most besides what guests read.
+# Of servers' metadata: the deadline of their image's hydration in seconds, and
+# bytes per second that are fetched at most besides what guests read.
 HYDRATE_BY_KEY = 'diffcache:hydrate_by'
 HYDRATE_RATE_KEY = 'diffcache:hydrate_rate'
 _LONGEST_LABEL = 128
@@ -47,7 +47,7 @@ def label(instance: typing.Any) -> str:
 
 
 def hydration(instance: typing.Any) -> dict[str, int]:
-    """Return what a server's metadata says of when its image is to be whole.
+    """Return the hydration that a server's metadata asks for.
 
     :param instance: Nova's
     :returns: ``hydrate_by`` in seconds and ``hydrate_rate`` in bytes per

@@ -305,7 +305,7 @@ class LazyImages(threads.Rounds):
                    wish: lazy_servers.Wish | None = None) -> None:
         """Note that a server boots from an image that is served.
 
-        :param wish: when its image is to be whole, at its first boot; None
+        :param wish: the deadline of its hydration, at its first boot; None
             for whenever
         :raises NotFound: it is not served
         """

@@ -51,7 +51,7 @@ class LazyServer:
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """When a server's image is to be whole.
+    """The hydration of a server's image: its deadline and its rate.
 
     :ivar seconds: from now; None for no deadline
     :ivar rate: bytes per second at most; None for no limit

@@ -37,7 +37,7 @@ LAZY = 'lazy'
 BOOT_MODES = ('full', LAZY)
 # Of servers' metadata: the label of the profile that they boot with.
 PROFILE = 'diffcache:profile'
-# Of servers' metadata: when their image is to be whole, for a lazy boot.
+# Of servers' metadata: deadline and rate of the hydration, for a lazy boot.
 HYDRATE_BY = 'diffcache:hydrate_by'
 HYDRATE_RATE = 'diffcache:hydrate_rate'
 # As long as Nova keeps a base image that no server uses, by default.

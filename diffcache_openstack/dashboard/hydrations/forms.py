@@ -31,7 +31,7 @@ _LONGEST = 10 ** 8
 
 
 class ChangeForm(forms.SelfHandlingForm):
-    """When the image is to be whole, and how fast it may be fetched.
+    """Change the deadline of a hydration, and its rate.
 
     What is left as it was is not sent: it may have changed meanwhile.
     """

@@ -135,6 +135,10 @@ fn errors_name_the_line() {
         );
     }
     assert_eq!(
+        "line 1: neither text nor what \"diffcache trace pack\" writes",
+        error_of(b"QFI\xfb\0\0\0\x03")
+    );
+    assert_eq!(
         "line 1: the volume's name is not UTF-8",
         error_of(b"1,\xff,r,0,1")
     );

@@ -5,6 +5,8 @@ use std::io::{BufRead, Read};
 use super::{request, Op, Request, TraceError, Volumes, BATCH, MAX_NAME};
 
 const HEADER: &[u8] = b"time_us,volume,op,offset,length";
+// Files that are no traces, such as images, are the likely ones with zero bytes.
+const NO_TRACE: &str = "neither text nor what \"diffcache trace pack\" writes";
 // Three numbers of 20 digits, the volume's name, and what separates them.
 const MAX_LINE: usize = 3 * 20 + MAX_NAME + 16;
 
@@ -82,7 +84,10 @@ impl Lines {
         }
         let found = parse(line, volumes).map_err(|reason| TraceError::Line {
             line: self.number,
-            reason,
+            reason: match line.contains(&0) {
+                true => NO_TRACE.into(),
+                false => reason,
+            },
         })?;
         batch.push(found);
         Ok(())
