@@ -28,6 +28,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
@@ -80,6 +81,15 @@ class Command(cli.Command, command.Command):
         """Open a client of the conductor for as long as the block runs."""
         with self.bus() as bus:
             yield conductor_api.ConductorAPI(bus, self.conf)
+
+    def need_live_host(self, name: str) -> None:
+        """Refuse a host at once that would be waited for in vain.
+
+        :raises NotFound: the host is not registered
+        :raises ServiceUnavailable: it does not report
+        """
+        with self.database() as database:
+            database.read(host_rows.need_live_host, name)
 
     @contextlib.contextmanager
     def agents(self) -> typing.Iterator[agent_api.AgentAPI]:

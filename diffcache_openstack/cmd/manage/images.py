@@ -41,6 +41,7 @@ class ImageRegister(base.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         host = parsed_args.host or self._repository()
+        self.need_live_host(host)
         with self.agents() as agents:
             image = agents.register_image(
                 base.service_context(), host,
@@ -79,6 +80,7 @@ class ImageFetch(base.ShowOne):
                      help='Serve mode to use instead of [agent] serve_mode.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        self.need_live_host(parsed_args.host)
         with self.agents() as agents:
             return base.fields(agents.get_image(
                 base.service_context(), parsed_args.host,

@@ -202,6 +202,21 @@ def remove_dead_host(session: orm.Session, name: str) -> set[str]:
     return remove_host(session, name)
 
 
+def need_live_host(session: orm.Session, name: str) -> None:
+    """Refuse a host that would not answer.
+
+    :raises NotFound: the host is not registered
+    :raises ServiceUnavailable: it does not report
+    """
+    row = need_host(session, name)
+    if not row.alive:
+        raise exceptions.ServiceUnavailable(
+            f'Host {name} was last heard of at'
+            f' {row.seen_at.isoformat(timespec="seconds")}; start its'
+            f' diffcache-agent, or see why it does not reach the message'
+            f' broker.')
+
+
 def host_id(session: orm.Session, name: str) -> int:
     """Return the number of a host's row.
 

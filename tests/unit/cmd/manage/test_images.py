@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import datetime
+
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
@@ -33,6 +35,17 @@ class TestImages(base.FilledTest):
             versioned.now())
         self.assert_fails(1, 'hub, hub2', 'image', 'register', '/img',
                           '--name', 'N')
+
+    def test_silent_repository_is_not_waited_for(self):
+        """An unanswered call would take minutes, and say nothing."""
+        worker = self.serve_agent('hub')
+        self.database.write(host_rows.expire_hosts,
+                            versioned.now() + datetime.timedelta(days=1))
+        self.assert_fails(1, 'Host hub was last heard of at', 'image',
+                          'register', '/img', '--name', 'N')
+        self.assert_fails(1, 'Host h1 was last heard of at', 'image', 'fetch',
+                          't', '/out', '--host', 'h1')
+        self.assertEqual([], worker.calls)
 
     def test_image_is_fetched_by_a_host(self):
         worker = self.serve_agent('h1')
