@@ -10,7 +10,7 @@ use crate::retry::ErrorKind;
 
 pub use file::{open_file, FileSource, Stamp};
 pub use paced::{use_idle_io, PacedFile};
-pub use pieces::{data_after, data_pieces, Pieces};
+pub use pieces::{data_after, data_pieces, read_data, Pieces};
 
 /// Why bytes could not be read.
 #[derive(Debug, thiserror::Error)]

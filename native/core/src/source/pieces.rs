@@ -82,6 +82,25 @@ pub fn data_after(source: &dyn ReadAt, offset: u64) -> Result<Option<(u64, u64)>
     }
 }
 
+/// Fills `buf` with the bytes from `offset` on. Holes, and what is past the end of the source, are not read: a file system would fill its cache with
+/// zeroes.
+///
+/// # Errors
+/// As [`ReadAt::read_exact_at`] and [`ReadAt::next_data`].
+pub fn read_data(source: &dyn ReadAt, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    let end = offset + buf.len() as u64;
+    let mut at = offset;
+    while let Some((from, to)) = data_after(source, at)?.filter(|(from, _)| *from < end) {
+        let to = to.min(end);
+        let (data, after) = ((from - offset) as usize, (to - offset) as usize);
+        buf[(at - offset) as usize..data].fill(0);
+        source.read_exact_at(&mut buf[data..after], from)?;
+        at = to;
+    }
+    buf[(at - offset) as usize..].fill(0);
+    Ok(())
+}
+
 /// Returns which pieces of `piece` bytes of a source may hold data. Looks up the holes of the source and reads nothing.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use diffcache_core::manifest::{is_zero, Manifest, LEAF_LEN, LEAF_SIZE};
-use diffcache_core::source::{data_after, FileSource, ReadAt};
+use diffcache_core::source::{data_after, read_data, FileSource, ReadAt, SourceError};
 
 use crate::error::TransferError;
 use crate::fetching::part::Part;
@@ -26,7 +26,7 @@ pub struct Leaves<'a> {
     part: &'a Part,
     flight: Arc<Flight>,
     meter: Meter<'a>,
-    twin: Option<&'a FileSource>,
+    twin: Option<&'a dyn ReadAt>,
 }
 
 impl<'a> Leaves<'a> {
@@ -52,10 +52,10 @@ impl<'a> Leaves<'a> {
         part: &'a Part,
         flight: Arc<Flight>,
         meter: Meter<'a>,
-        twin: &'a FileSource,
+        twin: &'a dyn ReadAt,
     ) -> Result<Leaves<'a>, TransferError> {
         let mut leaves = Leaves::begin(key, manifest, part, flight, meter)?;
-        leaves.clear_zeroes(twin.len())?;
+        leaves.clear_zeroes(twin)?;
         leaves.mark_zeroes();
         leaves.twin = Some(twin);
         Ok(leaves)
@@ -98,20 +98,36 @@ impl<'a> Leaves<'a> {
         })
     }
 
-    /// Clears the leaves that are zero here but were not in what the part was cloned from.
-    fn clear_zeroes(&self, cloned: u64) -> Result<(), TransferError> {
+    /// Clears the leaves that are zero here but not in the twin that the part was cloned from.
+    fn clear_zeroes(&self, twin: &dyn ReadAt) -> Result<(), TransferError> {
         let count = self.manifest.leaf_count();
-        let end_of_file = cloned.min(self.manifest.size());
         let mut leaf = 0;
-        while leaf * LEAF_SIZE < end_of_file {
+        while leaf < count {
             let data = self.manifest.next_data_leaf(leaf).unwrap_or(count);
-            let (start, end) = (leaf * LEAF_SIZE, (data * LEAF_SIZE).min(end_of_file));
-            if start < end {
-                self.part.punch(start, end)?;
+            let (mut at, end) = self.byte_range(leaf, data);
+            while let Some((from, to)) = self.data_before(twin, at, end)? {
+                self.part.punch(from, to)?;
+                at = to;
             }
             leaf = data + 1;
         }
         Ok(())
+    }
+
+    /// The first data of a source in `start..end`.
+    fn data_before(
+        &self,
+        source: &dyn ReadAt,
+        start: u64,
+        end: u64,
+    ) -> Result<Option<(u64, u64)>, TransferError> {
+        let found = data_after(source, start).map_err(|error| self.unreadable(error))?;
+        let inside = found.filter(|(from, _)| *from < end);
+        Ok(inside.map(|(from, to)| (from, to.min(end))))
+    }
+
+    fn unreadable(&self, error: SourceError) -> TransferError {
+        self.part.error(std::io::Error::other(error))
     }
 
     fn mark_zeroes(&self) {
@@ -126,9 +142,7 @@ impl<'a> Leaves<'a> {
 
     /// Verifies what an earlier attempt left in the part.
     fn resume(&self) -> Result<(), TransferError> {
-        let unreadable = |error: diffcache_core::source::SourceError| {
-            self.part.error(std::io::Error::other(error))
-        };
+        let unreadable = |error| self.unreadable(error);
         let file = self
             .part
             .file()
@@ -259,7 +273,7 @@ impl<'a> Leaves<'a> {
     /// What the part holds there by sharing blocks, if it is known.
     fn twin_bytes(&self, start: u64, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
-        self.twin?.read_exact_at(&mut bytes, start).ok()?;
+        read_data(self.twin?, start, &mut bytes).ok()?;
         Some(bytes)
     }
 
@@ -307,4 +321,80 @@ pub enum StoreError {
     /// The part could not be written.
     #[error(transparent)]
     Transfer(#[from] TransferError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::gate::Cancel;
+    use crate::ids::Kind;
+    use crate::testing::Directory;
+    use diffcache_core::task::Task;
+
+    /// Bytes with a hole before `data`, and one behind it, and what was read of them.
+    struct Sparse {
+        bytes: Vec<u8>,
+        data: Range<u64>,
+        reads: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl ReadAt for Sparse {
+        fn len(&self) -> u64 {
+            self.bytes.len() as u64
+        }
+
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+            let end = offset + buf.len() as u64;
+            self.reads.lock().unwrap().push(offset..end);
+            self.bytes.read_exact_at(buf, offset)
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+            Ok((offset < self.data.end).then_some((self.data.start, self.data.end)))
+        }
+    }
+
+    #[test]
+    fn holes_of_a_twin_are_not_read() {
+        let block = BLOCK as u64;
+        let data = 3 * LEAF_SIZE + 5 * block..7 * LEAF_SIZE + 2 * block;
+        let mut bytes = vec![0; 10 * LEAF_LEN];
+        bytes[data.start as usize..data.end as usize].fill(7);
+        // Leaf 5 is cleared; the others have something new, also where the twin has a hole.
+        let mut target = bytes.clone();
+        target[5 * LEAF_LEN..6 * LEAF_LEN].fill(0);
+        for leaf in [1, 3, 4, 7, 9] {
+            target[leaf * LEAF_LEN + 9 * BLOCK..][..100].fill(1);
+        }
+        let manifest = Manifest::from_source(&target, &Task::default()).unwrap();
+        let key = ObjectKey {
+            kind: Kind::Images,
+            id: manifest.content_id(),
+        };
+        let directory = Directory::new();
+        let part = Part::open(key, &directory.path.join("image")).unwrap();
+        let inside = &bytes[data.start as usize..data.end as usize];
+        part.file().write_all_at(inside, data.start).unwrap();
+        let twin = Sparse {
+            bytes: bytes.clone(),
+            data: data.clone(),
+            reads: Mutex::default(),
+        };
+        let meter = Meter::new(None, 0, Cancel::default());
+        let flight = Arc::new(Flight::default());
+        let leaves =
+            Leaves::open_twin(key, Arc::new(manifest), &part, flight, meter, &twin).unwrap();
+        for leaf in [1, 3, 4, 7, 9] {
+            leaves
+                .store(leaf, &target[leaf as usize * LEAF_LEN..][..LEAF_LEN])
+                .unwrap();
+        }
+        assert!(std::fs::read(part.path()).unwrap() == target);
+        let reads = twin.reads.into_inner().unwrap();
+        assert!(!reads.is_empty());
+        let inside = |read: &Range<u64>| data.start <= read.start && read.end <= data.end;
+        assert!(reads.iter().all(inside), "{reads:?}");
+    }
 }
