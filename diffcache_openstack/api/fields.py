@@ -147,7 +147,7 @@ VERSION_TASK = Resource('version_task', {
 VERSION_POLICY = Resource('version_policy', _open(
     'id', 'project_id', 'server_id', 'every', 'keep_last', 'keep_hourly',
     'keep_daily', 'keep_weekly', 'keep_monthly', 'on_shutdown', 'on_delete',
-    'required', 'alpha', 'created_at', 'updated_at'))
+    'required', 'volumes', 'alpha', 'created_at', 'updated_at'))
 
 PRECACHE_JOB = Resource('precache_job', {
     **_open('id', 'name', 'project_id', 'user_id', 'request_id', 'state',

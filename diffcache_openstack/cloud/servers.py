@@ -19,6 +19,8 @@ from diffcache_openstack.cloud import nova
 from diffcache_openstack.common import exceptions
 
 STOPPED = 'SHUTOFF'
+# Servers in these states have volumes that QEMU has open, or can open.
+_WITH_VOLUMES = ('ACTIVE', 'PAUSED', STOPPED)
 _VOLUMES = 'os-extended-volumes:volumes_attached'
 
 
@@ -45,6 +47,11 @@ class Server:
     def stopped(self) -> bool:
         """Whether it is off, with no task that could start it."""
         return self.status == STOPPED and self.task is None
+
+    @property
+    def shows_volumes(self) -> bool:
+        """Whether its volumes can be saved."""
+        return self.status in _WITH_VOLUMES
 
     def check_ends(self, project_id: str, host: str, task: str) -> None:
         """Check what a host says of a server that it stops or deletes.

@@ -27,17 +27,31 @@ from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import cinder
 
 
+_PROJECT = 'os-vol-tenant-attr:tenant_id'
+
+
 @dataclasses.dataclass(frozen=True)
 class Volume:
-    """A volume of Cinder."""
+    """A volume of Cinder.
+
+    :param project_id: None if the caller may not know it
+    """
 
     id: str
     encrypted: bool
     multiattach: bool
+    project_id: str | None = None
+
+    @property
+    def unsaveable(self) -> str | None:
+        """Why it can be neither saved nor restored; None if it can."""
+        if self.encrypted:
+            return 'encrypted'
+        return 'of a multiattach type' if self.multiattach else None
 
 
 class Volumes(base.ServiceClient):
-    """Reads volumes with a caller's token, at the endpoint of ``[cinder]``."""
+    """Reads volumes, at the endpoint of ``[cinder]``."""
 
     name = 'Cinder'
     errors = (ksa_exceptions.ClientException, requests.RequestException)
@@ -61,10 +75,7 @@ class Volumes(base.ServiceClient):
                 answer = own.get(
                     url, authenticated=False, raise_exc=False,
                     headers={'X-Auth-Token': context.auth_token or ''})
-                answer.raise_for_status()
-                document = answer.json()['volume']
-                return Volume(document['id'], bool(document['encrypted']),
-                              bool(document.get('multiattach')))
+                return _volume(answer)
         except exceptions.NotConfigured as error:
             raise exceptions.Conflict(
                 f'This cloud saves no volumes, since its API may not ask'
@@ -77,9 +88,29 @@ class Volumes(base.ServiceClient):
                 f' volume: leave it out (--exclude-volume {volume_id}).'
             ) from error
 
+    def get_as_service(self, volume_id: str) -> Volume:
+        """Return a volume, as the user of ``[cinder]`` sees it.
+
+        :raises PermanentError: ``[cinder]`` does not suffice, or Cinder shows
+            its user no such volume
+        :raises ServiceUnavailable: Cinder does not answer
+        """
+        with self._call(f'show volume {volume_id}') as own:
+            return _volume(own.get(
+                f'/volumes/{urllib.parse.quote(volume_id, safe="")}',
+                raise_exc=False))
+
     def _connect(self, session: keystone.Session,
                  options: dict[str, typing.Any]) -> typing.Any:
         return adapter.Adapter(session, **options)
+
+
+def _volume(answer: requests.Response) -> Volume:
+    answer.raise_for_status()
+    document = answer.json()['volume']
+    return Volume(document['id'], bool(document['encrypted']),
+                  bool(document.get('multiattach')),
+                  document.get(_PROJECT))
 
 
 def _without_project(own: adapter.Adapter) -> str:

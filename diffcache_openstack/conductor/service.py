@@ -22,6 +22,7 @@ import oslo_messaging
 import prometheus_client
 
 from diffcache_openstack.cloud import servers
+from diffcache_openstack.cloud import volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common.signing import host_keys
@@ -41,6 +42,7 @@ from diffcache_openstack.conductor import residents
 from diffcache_openstack.conductor.versions import backups
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import heads
+from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.conductor import volume_caches
@@ -201,7 +203,9 @@ class ConductorService(service.Service):
         self._backups = backups.Backups(self._database, self._dispatcher,
                                         agents)
         self._version_upkeep = upkeep.Upkeep(
-            self.conf, self._database, self._versions, nova, name)
+            self.conf, self._database, self._versions,
+            policy_servers.PolicyServers(nova, volumes.Volumes(self.conf)),
+            name)
 
     def _look_after_versions(self):
         for part in (self._version_upkeep.round, self._dispatcher.look):

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the Cinder client of the API."""
+"""Options of the Cinder client of the API and the conductor."""
 
 from oslo_config import cfg
 
@@ -19,8 +19,10 @@ GROUP = cfg.OptGroup(
     'cinder',
     title='The block storage service',
     help='How the API looks up the volumes of servers to save, with the'
-         ' rights of the caller. Without it, servers can only be saved without'
-         ' their volumes.')
+         ' rights of the caller, and the conductor those of servers with a'
+         ' version policy, with the rights of this user, who has to see'
+         ' volumes of all projects. Without it, servers can only be saved'
+         ' without their volumes.')
 
 OPTS: list[cfg.Opt] = []
 ACCESS = groups.Access(GROUP, 'block-storage')

@@ -189,6 +189,7 @@ class VersionPolicy(versioned.DiffCacheObject):
     Without ``server_id`` it holds for all servers of the project that have
     none of their own. ``every`` is in seconds. A policy that is ``required``
     has Nova wait for, and insist on, what is saved on shutdown or delete.
+    With ``volumes`` the schedule saves the servers' volumes too.
     """
 
     VERSION = '1.0'
@@ -206,6 +207,7 @@ class VersionPolicy(versioned.DiffCacheObject):
         'on_shutdown': fields.BooleanField(default=False),
         'on_delete': fields.BooleanField(default=False),
         'required': fields.BooleanField(default=False),
+        'volumes': fields.BooleanField(default=True),
         'alpha': fields.StringField(fields.ALPHA_PATTERN, default='0'),
     }
 

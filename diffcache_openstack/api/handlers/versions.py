@@ -31,9 +31,6 @@ from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
 
-# What Nova calls servers whose volumes QEMU has open, or can open.
-_STATES = ('ACTIVE', 'PAUSED', 'SHUTOFF')
-
 
 def _find(request: requests.Request, version_id: str
           ) -> list[dict[str, typing.Any]]:
@@ -189,7 +186,7 @@ def _volumes(request: requests.Request, server: nova.Server,
             f'exclude_volumes: server {server.id} has no volume'
             f' {", ".join(sorted(unknown))}.')
     chosen = [each for each in server.volumes if each not in excluded]
-    if chosen and server.status not in _STATES:
+    if chosen and not server.shows_volumes:
         raise exceptions.Conflict(
             f'Cannot save the volumes of server {server.id}: it is'
             f' {server.status}. Start or stop it, or leave them out:'
@@ -241,9 +238,8 @@ def _refused(request: requests.Request,
     refused = {}
     for each in volumes:
         volume = request.services.cinder.get(each, request.context)
-        if volume.encrypted or volume.multiattach:
-            refused[each] = ('encrypted' if volume.encrypted
-                             else 'of a multiattach type')
+        if volume.unsaveable:
+            refused[each] = volume.unsaveable
     return refused
 
 

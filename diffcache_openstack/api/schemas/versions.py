@@ -148,6 +148,9 @@ _POLICY_VALUES = {
     'required': {**common.BOOLEAN, 'description':
                  'Refuse to shut down or delete a server that could not'
                  ' be saved.'},
+    'volumes': {**common.BOOLEAN, 'description':
+                'Save the volumes of servers too, at the times of the'
+                ' schedule (default: true).'},
     'alpha': _ALPHA}
 _SUBJECT = {'type': ['string', 'null'], 'minLength': 1, 'maxLength': 64,
             'description': 'ID of a server; null means all servers of the'

@@ -138,6 +138,7 @@ class VersionPolicy(base.Resource):
     is_on_shutdown = resource.Body('on_shutdown', type=bool)
     is_on_delete = resource.Body('on_delete', type=bool)
     is_required = resource.Body('required', type=bool)
+    has_volumes = resource.Body('volumes', type=bool)
     alpha = resource.Body('alpha')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')

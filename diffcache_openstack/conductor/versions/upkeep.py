@@ -19,10 +19,10 @@ import uuid
 from oslo_config import cfg
 from oslo_log import log
 
-from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import keeping
+from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
@@ -55,8 +55,8 @@ class Upkeep:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 worker: service.VersionService, servers: nova.Servers,
-                 owner: str):
+                 worker: service.VersionService,
+                 servers: policy_servers.PolicyServers, owner: str):
         self._conf = conf
         self._database = database
         self._versions = worker
@@ -104,7 +104,7 @@ class Upkeep:
     def _save_due(self, policy, own, now):
         if not policy.every or not self._is_time_to_look(policy, now):
             return
-        servers = self._servers_of(policy, own)
+        servers = self._servers.of(policy, own)
         last = self._database.read(db.last_saves,
                                    [server.id for server in servers])
         saving = self._database.read(db_tasks.servers_saving)
@@ -126,23 +126,16 @@ class Upkeep:
         self._looked[policy.id] = now
         return True
 
-    def _servers_of(self, policy, own):
-        if policy.server_id is None:
-            return [server for server
-                    in self._servers.of_project(policy.project_id)
-                    if server.id not in own]
-        try:
-            return [self._servers.get(policy.server_id)]
-        except exceptions.NotFound:
-            return []  # Deleted; the policy still drops its versions.
-
     def _save(self, policy, server):
         try:
+            volumes = self._servers.volumes(server) if policy.volumes else []
             self._versions.create_version(self._context, objects.NewVersion(
                 id=str(uuid.uuid4()), server_id=server.id,
                 project_id=server.project_id, trigger=versions.SCHEDULE,
-                alpha=policy.alpha, base_image=server.image_id))
-        except exceptions.Conflict as error:
+                alpha=policy.alpha, base_image=server.image_id,
+                volumes=volumes))
+        except (exceptions.Conflict,
+                exceptions.ServiceUnavailable) as error:
             LOG.info('Postponing the save of server %s: %s', server.id, error)
         except exceptions.QuotaExceeded as error:
             LOG.warning('Postponing the save of server %s: %s', server.id,

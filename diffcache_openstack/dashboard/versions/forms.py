@@ -141,6 +141,9 @@ class PolicyForm(forms.SelfHandlingForm):
         label=_('Save before deletion'), required=False)
     is_required = forms.BooleanField(
         label=_('Refuse both if saving fails'), required=False)
+    has_volumes = forms.BooleanField(
+        label=_('Save volumes too'), required=False, initial=True,
+        help_text=_('At the times of the schedule.'))
     is_removed = forms.BooleanField(
         label=_('Remove the policy of this server'), required=False,
         help_text=_('That of the project holds then; versions are kept.'))

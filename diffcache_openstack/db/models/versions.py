@@ -172,6 +172,7 @@ class VersionPolicy(tables.Base):
     on_shutdown: orm.Mapped[bool]
     on_delete: orm.Mapped[bool]
     required: orm.Mapped[bool]
+    volumes: orm.Mapped[bool]
     alpha: orm.Mapped[str] = orm.mapped_column(sa.String(16))
     created_at: orm.Mapped[datetime.datetime]
     updated_at: orm.Mapped[datetime.datetime]

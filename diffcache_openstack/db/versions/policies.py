@@ -24,7 +24,8 @@ from diffcache_openstack.db import models
 from diffcache_openstack import objects
 
 _VALUES = ('every', 'keep_last', 'keep_hourly', 'keep_daily', 'keep_weekly',
-           'keep_monthly', 'on_shutdown', 'on_delete', 'required', 'alpha')
+           'keep_monthly', 'on_shutdown', 'on_delete', 'required',
+           'volumes', 'alpha')
 _SHOWN = ('id', 'project_id', 'server_id', *_VALUES, 'created_at',
           'updated_at')
 

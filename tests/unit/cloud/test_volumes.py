@@ -19,6 +19,7 @@ from tests import base
 from tests import openstack_apis
 
 PATH = '/volume/v3/a-project/volumes/v1'
+OWN_PATH = '/volume/v3/volumes/v1'
 
 
 class VolumesTest(base.TestCase):
@@ -52,6 +53,26 @@ class VolumesTest(base.TestCase):
         for answer in (openstack_apis.DROP, openstack_apis.Answer(401, {}),
                        openstack_apis.Answer(document={'volume': {}})):
             self.assertRaises(exceptions.ServiceUnavailable, self.get, answer)
+
+    def test_as_the_service_sees_it(self):
+        self.cloud.answer('GET', OWN_PATH, openstack_apis.Answer(document={
+            'volume': {'id': 'v1', 'encrypted': True, 'multiattach': False,
+                       'os-vol-tenant-attr:tenant_id': 'p'}}))
+        found = self.volumes.get_as_service('v1')
+        self.assertEqual(('p', 'encrypted'),
+                         (found.project_id, found.unsaveable))
+        self.assertNotEqual('a-token',
+                            self.cloud.requests[-1].headers['X-Auth-Token'])
+
+    def test_what_the_service_may_not_see(self):
+        for status in (404, 403):
+            self.cloud.answer('GET', OWN_PATH,
+                              openstack_apis.Answer(status, {}))
+            self.assertRaises(exceptions.PermanentError,
+                              self.volumes.get_as_service, 'v1')
+        self.assertRaises(
+            exceptions.PermanentError,
+            volumes.Volumes(opts.new_config()).get_as_service, 'v1')
 
     def test_cinder_is_not_configured(self):
         error = self.assertRaises(

@@ -124,7 +124,7 @@ class Host:
 
 
 class Cinder:
-    """Volumes as callers see them; see :class:`.volumes.Volumes`.
+    """Volumes; see :class:`.volumes.Volumes`.
 
     ``volumes`` is None while it does not answer.
     """
@@ -143,6 +143,14 @@ class Cinder:
         except KeyError:
             raise exceptions.Forbidden(
                 f'--exclude-volume {volume_id}') from None
+
+    def get_as_service(self, volume_id):
+        """A volume, with the conductor's rights."""
+        if self.volumes is None:
+            raise exceptions.ServiceUnavailable('Cinder does not answer')
+        if volume_id not in self.volumes:
+            raise exceptions.NotFound(f'no volume {volume_id}')
+        return self.volumes[volume_id]
 
 
 def saved(number=1, **values):

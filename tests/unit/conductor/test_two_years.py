@@ -31,6 +31,7 @@ from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import service as conductor
 from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
@@ -182,7 +183,8 @@ class TwoYearsTest(database.DatabaseTest):
             self.conf, self.database, made._dispatcher, self.nova,
             self.agents)
         made._version_upkeep = upkeep.Upkeep(
-            self.conf, self.database, made._versions, self.nova, 'me')
+            self.conf, self.database, made._versions,
+            policy_servers.PolicyServers(self.nova, fakes.Cinder()), 'me')
         return made
 
     def in_memory(self, stored):

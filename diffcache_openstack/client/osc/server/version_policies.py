@@ -28,7 +28,8 @@ _LISTED: list[formats.Column] = [
     ('On Shutdown', 'is_on_shutdown', None),
     ('On Delete', 'is_on_delete', None), ('Required', 'is_required', None)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Alpha', 'alpha', None), ('Project', 'project_id', None),
+    *_LISTED, ('Volumes', 'has_volumes', None), ('Alpha', 'alpha', None),
+    ('Project', 'project_id', None),
     ('Created At', 'created_at', cells.Time),
     ('Updated At', 'updated_at', cells.Time)]
 _KEPT = {'last': 'this many of the latest versions', **{
@@ -88,6 +89,9 @@ class CreatePolicy(commands.ShowOne):
         cli.Argument('--required', action='store_true',
                      help='Refuse to shut down or delete a server that could'
                           ' not be saved'),
+        cli.Argument('--without-volumes', action='store_true',
+                     help='Save only the disks of servers, and not their'
+                          ' volumes'),
         cli.Argument('--alpha', metavar='<alpha>',
                      help='As in "server version create"'))
 
@@ -99,7 +103,8 @@ class CreatePolicy(commands.ShowOne):
         return formats.fields(_SHOWN, self.client.set_version_policy(
             **values, is_on_shutdown=parsed_args.on_shutdown,
             is_on_delete=parsed_args.on_delete,
-            is_required=parsed_args.required))
+            is_required=parsed_args.required,
+            has_volumes=not parsed_args.without_volumes))
 
 
 class ListPolicies(commands.Lister):

@@ -139,6 +139,7 @@ def _create_version_policies():
         sa.Column('on_shutdown', sa.Boolean, nullable=False),
         sa.Column('on_delete', sa.Boolean, nullable=False),
         sa.Column('required', sa.Boolean, nullable=False),
+        sa.Column('volumes', sa.Boolean, nullable=False),
         sa.Column('alpha', sa.String(16), nullable=False),
         sa.Column('created_at', columns.time(), nullable=False),
         sa.Column('updated_at', columns.time(), nullable=False),

@@ -15,6 +15,7 @@ import datetime
 import functools
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db.planning import plans
@@ -145,8 +146,9 @@ class ReadingTest(database.DatabaseTest):
         self.assertEqual(versions.DELETING, self.state(OTHER))
 
     def test_a_policy_deletes_it_in_a_later_round(self):
-        worker = upkeep.Upkeep(self.conf, self.database, self.service,
-                               self.nova, 'me')
+        worker = upkeep.Upkeep(
+            self.conf, self.database, self.service,
+            policy_servers.PolicyServers(self.nova, fakes.Cinder()), 'me')
         self.open('h1', VERSION, PROJECT)
         worker._forget(VERSION, versioned.now())
         self.assertEqual(versions.AVAILABLE, self.state())

@@ -16,7 +16,11 @@ import json
 from unittest import mock
 import uuid
 
+import fixtures
+
+from diffcache_openstack.cloud import volumes
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import models
@@ -31,6 +35,7 @@ from tests.unit.conductor import fakes
 from tests.unit.db import database
 
 PROJECT = 'p'
+V1, V2 = (f'00000000-0000-4000-8000-{number:012d}' for number in (1, 2))
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -48,8 +53,10 @@ class RoundTest(database.DatabaseTest):
         self.nova = fakes.Nova(PROJECT, 'q')
         worker = service.VersionService(
             self.conf, self.database, Dispatcher(), self.nova, None)
+        self.cinder = fakes.Cinder()
         self.upkeep = upkeep.Upkeep(
-            self.conf, self.database, worker, self.nova, 'me')
+            self.conf, self.database, worker,
+            policy_servers.PolicyServers(self.nova, self.cinder), 'me')
 
     def policy(self, **values):
         self.write(version_policies.put, objects.VersionPolicy(
@@ -118,6 +125,56 @@ class TestSchedules(RoundTest):
         self.nova.change('running', status='SHELVED_OFFLOADED', host=None)
         self.policy(server_id='running', every=3600)
         self.assertEqual([], self.round())
+
+
+class TestVolumes(RoundTest):
+
+    def volume(self, volume_id, project_id=PROJECT, encrypted=False):
+        self.cinder.volumes[volume_id] = volumes.Volume(
+            volume_id, encrypted, False, project_id)
+
+    def saved_volumes(self, **values):
+        self.nova.change('running', volumes=(V1, V2))
+        self.policy(server_id='running', every=3600, **values)
+        self.upkeep.round()
+        [task] = self.tasks(versions.SAVE)
+        return task.volumes
+
+    def test_schedule_saves_volumes(self):
+        """A version without the data of its server protects nothing."""
+        self.volume(V1)
+        self.volume(V2)
+        self.assertEqual([V1, V2], self.saved_volumes())
+
+    def test_policy_without_volumes(self):
+        self.assertEqual([], self.saved_volumes(volumes=False))
+
+    def test_volumes_that_cannot_be_saved_are_left_out_and_named(self):
+        log = self.useFixture(fixtures.FakeLogger())
+        self.volume(V2, encrypted=True)
+        self.assertEqual([], self.saved_volumes())
+        self.assertIn(f'volume {V1} (no volume {V1}), volume {V2} (encrypted)',
+                      log.output)
+
+    def test_volume_of_another_project(self):
+        self.volume(V1, 'q')
+        self.volume(V2)
+        self.assertEqual([V2], self.saved_volumes())
+
+    def test_suspended_server_is_saved_without(self):
+        self.volume(V1)
+        self.nova.change('running', status='SUSPENDED')
+        self.assertEqual([], self.saved_volumes())
+
+    def test_save_waits_for_cinder(self):
+        self.cinder.volumes = None
+        self.nova.change('running', volumes=(V1,))
+        self.policy(every=3600)
+        self.assertEqual(['stopped'], self.round())
+        self.cinder.volumes = {}
+        self.volume(V1)
+        self.upkeep._looked.clear()
+        self.assertEqual(['running', 'stopped'], self.round())
 
 
 class TestRetention(RoundTest):

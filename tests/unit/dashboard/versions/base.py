@@ -52,7 +52,8 @@ RULES = {
     'id': PARENT, 'project_id': PROJECT, 'server_id': SERVER, 'every': 5400,
     'keep_last': 5, 'keep_hourly': 0, 'keep_daily': 0, 'keep_weekly': 0,
     'keep_monthly': 0, 'on_shutdown': False, 'on_delete': True,
-    'required': False, 'alpha': '0', 'created_at': '2026-11-23T18:00:00Z'}
+    'required': False, 'volumes': True, 'alpha': '0',
+    'created_at': '2026-11-23T18:00:00Z'}
 SUBMIT = 'btn-primary" type="submit" value="Roll Back"'
 
 

@@ -226,11 +226,13 @@ class PolicyTest(base.VersionsTest):
                     method='POST')
         self.assertNotContains(self.client.get(base.POLICY), 'is_removed')
         response = self.client.post(base.POLICY, {
-            'every': '6h', 'keep_daily': 7, 'is_on_delete': True})
+            'every': '6h', 'keep_daily': 7, 'is_on_delete': True,
+            'has_volumes': True})
         self.assertRedirectsNoFollow(response, base.TAB)
         self.assertEqual([{'version_policy': {
             'server_id': base.SERVER, 'every': 21600, 'keep_daily': 7,
-            'on_delete': True, 'on_shutdown': False, 'required': False}}],
+            'on_delete': True, 'on_shutdown': False, 'required': False,
+            'volumes': True}}],
             self.wire.bodies)
 
     def test_the_form_has_the_policy(self):

@@ -249,14 +249,15 @@ class TestPolicies(VersionsTest):
             version_policies.CreatePolicy, '--server', 'running', '--every',
             '6h', '--keep-daily', '7', '--on-delete', '--required')
         self.assertEqual(
-            (21600, 7, True, True, False),
+            (21600, 7, True, True, False, True),
             tuple(shown[name] for name in (
-                'every', 'daily', 'on_delete', 'required', 'on_shutdown')))
+                'every', 'daily', 'on_delete', 'required', 'on_shutdown',
+                'volumes')))
         self.take(version_policies.CreatePolicy, '--project-default',
-                  '--keep-last', '2')
+                  '--keep-last', '2', '--without-volumes')
         self.assertEqual(2, len(self.listed(version_policies.ListPolicies)))
-        self.assertEqual(2, self.shown(version_policies.ShowPolicy,
-                                       '--project-default')['last'])
+        shown = self.shown(version_policies.ShowPolicy, '--project-default')
+        self.assertEqual((2, False), (shown['last'], shown['volumes']))
         self.take(version_policies.DeletePolicy, '--server', 'running')
         error = self.assertRaises(
             exceptions.CommandError, self.take, version_policies.ShowPolicy,
