@@ -150,6 +150,7 @@ impl Cache {
                 _ => self.end_unsaved(volume)?,
             }
         }
+        self.forget_unsaved_others();
         Ok(self)
     }
 

@@ -84,8 +84,8 @@ pub struct Device {
     rebooted: bool,
     /// Whether another host wrote it last.
     foreign: bool,
-    /// The last number of each record's copies.
-    sequences: Mutex<Vec<u64>>,
+    /// The last number of each record's copies, and a copy that is not damaged.
+    newest: Mutex<Vec<(u64, usize)>>,
     /// Slots whose entry has a second copy.
     doubled: Mutex<HashSet<Slot>>,
 }
@@ -130,7 +130,7 @@ impl Device {
             superblock,
             rebooted: false,
             foreign: false,
-            sequences: Mutex::new(vec![0; VOLUMES]),
+            newest: Mutex::new(vec![(0, 0); VOLUMES]),
             doubled: Mutex::default(),
         })
     }
@@ -182,7 +182,7 @@ impl Device {
             foreign: superblock.host != place.host,
             disk,
             superblock,
-            sequences: Mutex::new(vec![0; VOLUMES]),
+            newest: Mutex::new(vec![(0, 0); VOLUMES]),
             doubled: Mutex::default(),
         };
         device.superblock = Superblock {
@@ -292,40 +292,42 @@ impl Device {
     /// # Errors
     /// The device cannot be read.
     pub fn records(&self) -> io::Result<Vec<Option<VolumeRecord>>> {
-        let mut areas = [const { Vec::new() }; COPIES];
+        let mut areas = [(); COPIES].map(|()| vec![0; VOLUMES * VOLUME]);
         for (area, at) in areas.iter_mut().zip(Superblock::volume_at(0)) {
-            area.resize(VOLUMES * VOLUME, 0);
             self.disk().read_at(area, at)?;
         }
         let [first, second] = areas.each_ref().map(|area| area.chunks_exact(VOLUME));
-        let mut sequences = self.sequences.lock().unpoisoned();
-        let pairs = (0..).zip(first.zip(second)).zip(sequences.iter_mut());
-        let newest = pairs.map(|((record, (first, second)), sequence)| {
+        let mut newest = self.newest.lock().unpoisoned();
+        let pairs = (0..).zip(first.zip(second)).zip(newest.iter_mut());
+        let volumes = pairs.map(|((record, (first, second)), newest)| {
             match RecordCopy::newest([&Words(first).array(0), &Words(second).array(0)]) {
-                Some(newest) => {
-                    *sequence = newest.sequence;
-                    newest.volume
+                Some((copy, found)) => {
+                    *newest = (found.sequence, copy);
+                    found.volume
                 }
                 None => Some(VolumeRecord::damaged(record)),
             }
         });
-        Ok(newest.collect())
+        Ok(volumes.collect())
     }
 
-    /// Writes both copies of the record of a volume, one after the other, or erases them.
+    /// Writes both copies of the record of a volume, one after the other, or erases them; first the
+    /// one that an earlier power cut may have damaged.
     ///
     /// # Errors
     /// The device cannot be written.
     pub fn write_record(&self, record: u16, volume: Option<&VolumeRecord>) -> io::Result<()> {
-        let mut sequences = self.sequences.lock().unpoisoned();
-        let sequence = sequences[usize::from(record)] + 1;
+        let mut newest = self.newest.lock().unpoisoned();
+        let (sequence, whole) = &mut newest[usize::from(record)];
+        *sequence += 1;
         let copy = RecordCopy {
-            sequence,
+            sequence: *sequence,
             volume: volume.cloned(),
         };
-        sequences[usize::from(record)] = sequence;
-        for at in Superblock::volume_at(record) {
+        for n in [COPIES - 1 - *whole, *whole] {
+            let at = Superblock::volume_at(record)[n];
             self.disk().write_durably(&copy.encode(), at)?;
+            *whole = n;
         }
         Ok(())
     }

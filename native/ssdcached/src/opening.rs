@@ -75,9 +75,13 @@ impl Opening<'_> {
         let attachments = volumes.into_iter().map(|v| v.attachment(&self.origins));
         let attachments: Vec<Attachment> = attachments.collect::<Result<_, _>>()?;
         let former = self.check_format(&file)?;
+        if let Some(former) = former {
+            // It has no dirty blocks, and once it is formatted nothing shows that they are of it.
+            let forgotten = Notes::new(self.state, &former).retain(&[]);
+            forgotten.map_err(ConfigError::file(self.state))?;
+        }
         let random = random()?;
         let notes = Notes::new(self.state, &Device::id_of(&random))
-            .replacing(former.as_ref())
             .discarding(self.config.cache.discard_dirty);
         for attachment in &attachments {
             self.check_unsaved(&notes, attachment)?;
@@ -220,6 +224,28 @@ mod tests {
             "state": folder, "socket": folder.join("nbd"),
         });
         open(&mut Config::parse(&config.to_string())?)
+    }
+
+    /// Regression: what was noted of a device that was formatted since had its origin refused for ever.
+    #[test]
+    fn notes_of_volumes_that_a_device_does_not_have_end_with_a_start_or_its_format() {
+        let folder = tempfile::tempdir().unwrap();
+        File::create_new(folder.path().join("ssd")).unwrap();
+        let (origin, of_another) = (1, 2);
+        Notes::new(folder.path(), &[9; 16])
+            .begin(of_another)
+            .unwrap();
+        drop(start(folder.path(), true).unwrap());
+        for format in [false, true] {
+            let mut id = [0; 16];
+            let file = File::open(folder.path().join("ssd")).unwrap();
+            file.read_exact_at(&mut id, 24).unwrap();
+            let notes = Notes::new(folder.path(), &id);
+            notes.begin(origin).unwrap();
+            drop(start(folder.path(), format).unwrap());
+            assert!(!notes.path(origin).exists(), "format: {format}");
+            assert!(notes.path(of_another).exists());
+        }
     }
 
     #[test]

@@ -11,12 +11,12 @@ use diffcache_partitions::{Block, PartitionError, PartitionId, Partitioner, Sett
 
 use super::attachment::{check_names, size_of_origin, Attachment};
 use super::error::CacheError;
-use super::fates::{discard, fates, hold, smaller, Fate};
+use super::fates::{discard, fates, hold, leave_out_detached, smaller, Fate};
 use super::pace::Pace;
 use super::state::State;
 use super::volume::{Mode, Volume};
 use super::{Cache, Options};
-use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, VOLUMES};
+use crate::device::format::{Entry, Kept, Leaving, VolumeRecord, BLOCK, VOLUMES};
 use crate::device::{Device, DeviceError, DirtyEntries};
 
 impl Cache {
@@ -29,7 +29,7 @@ impl Cache {
     pub fn open(
         device: Device,
         options: Options,
-        attachments: Vec<Attachment>,
+        mut attachments: Vec<Attachment>,
     ) -> Result<Self, CacheError> {
         check_names(&attachments)?;
         let mut state = ShortLock::new(State::new(Partitioner::new(Settings {
@@ -39,6 +39,7 @@ impl Cache {
             seed: device.seed(),
         })));
         let known = device.records()?;
+        leave_out_detached(&known, &mut attachments);
         let mut dirty = device.dirty(&known)?;
         let mut fates = fates(&device, &known, &attachments, &dirty);
         if options.discard_dirty {
@@ -273,6 +274,7 @@ fn record_of(attachment: &Attachment, size: u64, old: Option<&VolumeRecord>) -> 
             sequential: attachment.sequential,
             admission: attachment.admission,
         }),
+        leaving: Leaving::Nothing,
     };
     if let Some(old) = old {
         wanted.export = old.export;

@@ -1,11 +1,11 @@
 //! What becomes of the volumes that a device knows, when it is opened.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::attachment::Attachment;
 use super::origin::held;
-use crate::device::format::{Kept, VolumeRecord};
+use crate::device::format::{Kept, Leaving, VolumeRecord};
 use crate::device::{Device, DirtyEntries};
 
 /// What becomes of a record at a start.
@@ -24,6 +24,19 @@ pub(super) enum Fate {
     Held(String),
 }
 
+/// Leaves out what a record, and nothing else, has attached at a start, and whose end has begun.
+pub(super) fn leave_out_detached(
+    known: &[Option<VolumeRecord>],
+    attachments: &mut Vec<Attachment>,
+) {
+    let ended = known
+        .iter()
+        .flatten()
+        .filter(|old| old.leaving == Leaving::Volume);
+    let ended: HashSet<&str> = ended.map(|old| old.name.as_str()).collect();
+    attachments.retain(|a| a.kept.is_none() || !ended.contains(a.name.as_str()));
+}
+
 /// Decides what becomes of each record.
 pub(super) fn fates(
     device: &Device,
@@ -39,6 +52,9 @@ pub(super) fn fates(
         let Some(old) = known else {
             return Fate::Free;
         };
+        if old.leaving != Leaving::Nothing {
+            return Fate::Ends;
+        }
         let count = counts[usize::from(record)];
         if let Some(damaged) = dirty.damaged.get(&record) {
             let damaged = damaged.len();

@@ -16,7 +16,7 @@ use super::origin::check_size;
 use super::volume::{Mode, Volume};
 use super::{touched, Cache};
 use crate::device::disk::Disk;
-use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
+use crate::device::format::{Kept, Leaving, VolumeRecord, BLOCK, VOLUMES};
 
 /// A volume that was detached, and that clients which are still connected may use.
 pub(super) struct Detached {
@@ -156,9 +156,8 @@ impl Cache {
     ) -> Result<(), CacheError> {
         // Records are written in the order of the changes.
         let mut kept = volume.kept();
-        match kept.as_mut() {
-            Some(kept) => change(kept),
-            None => return Ok(()),
+        if let Some(kept) = kept.as_mut() {
+            change(kept);
         }
         self.write_record(volume, &kept)
     }
@@ -309,6 +308,7 @@ impl Cache {
                 return Err(origin_error(volume, source));
             }
         }
+        self.note_leaving(volume, &volume.kept(), Leaving::Volume)?;
         self.empty(volume, discard_dirty)?;
         // What clients write from now on is not cached, and flushed by them.
         volume.set_mode(Mode::PassThrough);
@@ -316,7 +316,9 @@ impl Cache {
         self.end_attachment(volume, &mut self.begin_changing())
     }
 
-    /// Removes the record of a volume, and then all that there is of it in memory.
+    /// Removes the note of dirty blocks of a volume, then its record, and then all that there is of
+    /// it in memory. A start writes a note that a record has to have; without a record, it would have
+    /// the origin refused with any other device, although there are no blocks.
     fn end_attachment(
         &self,
         volume: &Volume,
@@ -329,10 +331,10 @@ impl Cache {
         self.sync_entries(volume)?;
         // No change of the settings writes the record again.
         let kept = volume.kept();
+        self.end_unsaved(volume)?;
         self.device.write_record(volume.record, None)?;
         drop(kept);
         self.device.forget_intents(volume.record)?;
-        self.end_unsaved(volume)?;
         self.forget_losses(volume);
         let volumes = self.volumes.write();
         let mut volumes = volumes.unpoisoned();

@@ -9,6 +9,7 @@ use super::error::{origin_error, CacheError};
 use super::state::dirty::Selection;
 use super::volume::{Counters, Mode, Volume};
 use super::Cache;
+use crate::device::format::{Kept, Leaving, VolumeRecord};
 
 impl Cache {
     /// Changes what a volume's cache does. What it has stays valid in any mode; dirty blocks are
@@ -97,14 +98,37 @@ impl Cache {
     /// Dirty blocks cannot be written back, or the device cannot be flushed.
     pub fn invalidate(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
         let _closed = volume.close_gate();
-        self.empty(volume, discard_dirty)
-    }
-
-    /// Removes all cached blocks of a volume that is not being written.
-    pub(super) fn empty(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
         if !discard_dirty {
             self.drain(volume)?;
         }
+        // No change of the settings writes the record meanwhile.
+        let kept = volume.kept();
+        self.note_leaving(volume, &kept, Leaving::Blocks)?;
+        self.empty(volume, discard_dirty)?;
+        self.note_leaving(volume, &kept, Leaving::Nothing)
+    }
+
+    /// Records what of a volume leaves from now on: a start finishes it. Where that fails, it may be
+    /// recorded or not, so that the device is not used again.
+    pub(super) fn note_leaving(
+        &self,
+        volume: &Volume,
+        kept: &Option<Kept>,
+        leaving: Leaving,
+    ) -> Result<(), CacheError> {
+        if self.has_failed() {
+            return Ok(());
+        }
+        let record = VolumeRecord {
+            leaving,
+            ..volume.record_with(kept.clone())
+        };
+        let written = self.device.write_record(volume.record, Some(&record));
+        Ok(written.inspect_err(|error| self.fail(error))?)
+    }
+
+    /// Removes all cached blocks of a volume that is not being written, and of which that was noted.
+    pub(super) fn empty(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
         let _writing_back = self.begin_writing_back(volume);
         let _committing = volume.begin_committing();
         self.drop_blocks(volume);
@@ -120,7 +144,7 @@ impl Cache {
         match self.has_failed() {
             true => Ok(()),
             // Clean ones, too: their origin may have been changed in another way.
-            false => Ok(self.sync_entries(volume)?),
+            false => Ok(self.sync_device(volume)?),
         }
     }
 

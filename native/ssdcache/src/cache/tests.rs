@@ -2,6 +2,7 @@
 
 mod campaign;
 mod crashes;
+mod cuts;
 mod device_states;
 mod disks;
 mod entries;

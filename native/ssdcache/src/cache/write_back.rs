@@ -15,7 +15,7 @@ use super::entries::STEP;
 use super::state::dirty::DirtyBlock;
 use super::volume::{Counters, Mode, Volume};
 use super::*;
-use crate::device::format::checksum;
+use crate::device::format::{checksum, UNKNOWN_ORIGIN};
 
 /// Dirty blocks that are written back between two flushes of an origin.
 const ROUND: usize = 4096;
@@ -47,6 +47,18 @@ impl Cache {
         noted
             .unwrap_or(Ok(()))
             .map_err(|error| note_error(volume, error))
+    }
+
+    /// Removes the notes of origins that no record of the device names: a process ended before that.
+    pub(super) fn forget_unsaved_others(&self) {
+        let volumes = self.volumes();
+        let origins: Vec<u64> = volumes.iter().map(|v| v.attachment.origin).collect();
+        // What damaged records named is not known.
+        let notes = self.unsaved.as_ref();
+        let notes = notes.filter(|_| !origins.contains(&UNKNOWN_ORIGIN));
+        if let Some(Err(error)) = notes.map(|notes| notes.retain(&origins)) {
+            log::warn!("Could not remove notes of former volumes, the next start will: {error}");
+        }
     }
 
     /// Writes the dirty blocks of a range back, which is locked by a request or not written.

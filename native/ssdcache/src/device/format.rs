@@ -11,7 +11,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use super::entries::{looks_dirty, DirtyVersion, Entry, ENTRY, VERSIONS};
 pub use super::records::COPIES;
-pub use super::records::{Kept, RecordCopy, VolumeRecord, MAX_NAME, MAX_ORIGIN, VOLUME};
+pub use super::records::{
+    Kept, Leaving, RecordCopy, VolumeRecord, MAX_NAME, MAX_ORIGIN, UNKNOWN_ORIGIN, VOLUME,
+};
 
 /// Bytes of a block, of the cache and of volumes.
 pub const BLOCK: usize = 4096;

@@ -18,8 +18,11 @@ pub const MAX_ORIGIN: usize = 640;
 /// origin does.
 const KEPT_AT: usize = 304;
 const ORIGIN_AT: usize = KEPT_AT + 16;
+const LEAVING_AT: usize = 300;
 const ADMISSION_AT: usize = ORIGIN_AT + MAX_ORIGIN;
 const SEQUENCE_AT: usize = VOLUME - 16;
+/// The origin of a record that is damaged.
+pub const UNKNOWN_ORIGIN: u64 = 0;
 /// Marks settings; records without them have zeroes there.
 const KEPT: u8 = 1;
 
@@ -66,6 +69,21 @@ impl Kept {
     }
 }
 
+/// What of a volume has begun to leave the device. It counts from then on; a start finishes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// Nothing.
+    Nothing,
+    /// Its blocks, dirty or not.
+    Blocks,
+    /// The volume with its blocks: it was detached.
+    Volume,
+}
+
+impl Leaving {
+    const ALL: [Self; 3] = [Self::Nothing, Self::Blocks, Self::Volume];
+}
+
 /// A volume's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -81,6 +99,8 @@ pub struct VolumeRecord {
     pub name: String,
     /// Settings, of an attachment that stays until it is detached.
     pub kept: Option<Kept>,
+    /// What of it leaves.
+    pub leaving: Leaving,
 }
 
 /// One copy of the record of a volume.
@@ -125,11 +145,12 @@ impl RecordCopy {
         })
     }
 
-    /// The newer one of the copies that are not damaged.
+    /// The newer one of the copies that are not damaged, and which one that is.
     #[must_use]
-    pub fn newest(copies: [&[u8; VOLUME]; COPIES]) -> Option<Self> {
-        let copies = copies.into_iter().filter_map(Self::decode);
-        copies.max_by_key(|copy| copy.sequence)
+    pub fn newest(copies: [&[u8; VOLUME]; COPIES]) -> Option<(usize, Self)> {
+        let copies = copies.into_iter().map(Self::decode).enumerate();
+        let whole = copies.filter_map(|(n, copy)| Some((n, copy?)));
+        whole.max_by_key(|(_, copy)| copy.sequence)
     }
 }
 
@@ -141,9 +162,10 @@ impl VolumeRecord {
             generation: 0,
             export: [0; 16],
             size: 0,
-            origin: 0,
+            origin: UNKNOWN_ORIGIN,
             name: format!("damaged-{record}"),
             kept: None,
+            leaving: Leaving::Nothing,
         }
     }
 
@@ -155,6 +177,7 @@ impl VolumeRecord {
         bytes[32..40].copy_from_slice(&self.origin.to_le_bytes());
         bytes[40..42].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[42..42 + name.len()].copy_from_slice(name);
+        bytes[LEAVING_AT] = self.leaving as u8;
         if let Some(kept) = &self.kept {
             kept.encode(bytes);
         }
@@ -178,6 +201,7 @@ impl VolumeRecord {
             origin: words.le64(32),
             name: String::from_utf8(bytes[42..42 + length].to_vec()).ok()?,
             kept: Kept::decode(bytes),
+            leaving: *Leaving::ALL.get(usize::from(bytes[LEAVING_AT]))?,
         }))
     }
 }
@@ -201,6 +225,7 @@ mod tests {
                 sequential: u64::MAX,
                 admission: 15,
             }),
+            leaving: Leaving::Volume,
         };
         let copy = |sequence, volume: Option<&VolumeRecord>| RecordCopy {
             sequence,
@@ -208,6 +233,7 @@ mod tests {
         };
         let plain = VolumeRecord {
             kept: None,
+            leaving: Leaving::Blocks,
             ..volume.clone()
         };
         for of in [Some(&volume), Some(&plain), None] {
@@ -217,16 +243,17 @@ mod tests {
                 let mut torn = first;
                 torn[at] ^= 1;
                 assert_eq!(None, RecordCopy::decode(&torn), "byte {at}");
-                let found = RecordCopy::newest([&torn, &second]).unwrap();
-                assert_eq!(copy(9, Some(&plain)), found);
-                assert_eq!(Some(copy(8, of)), RecordCopy::newest([&first, &torn]));
+                let found = RecordCopy::newest([&torn, &second]);
+                assert_eq!(Some((1, copy(9, Some(&plain)))), found);
+                assert_eq!(Some((0, copy(8, of))), RecordCopy::newest([&first, &torn]));
                 assert_eq!(None, RecordCopy::newest([&torn, &torn]));
             }
+            let newer = copy(9, Some(&plain));
             assert_eq!(
-                RecordCopy::newest([&second, &first]),
-                RecordCopy::newest([&first, &second])
+                Some((0, newer.clone())),
+                RecordCopy::newest([&second, &first])
             );
-            assert_eq!(9, RecordCopy::newest([&first, &second]).unwrap().sequence);
+            assert_eq!(Some((1, newer)), RecordCopy::newest([&first, &second]));
         }
         assert_eq!(Some(copy(0, None)), RecordCopy::decode(&[0; VOLUME]));
     }

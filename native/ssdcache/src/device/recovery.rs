@@ -8,7 +8,8 @@ use diffcache_base::words::Words;
 use diffcache_partitions::{Block, Slot};
 
 use super::format::{
-    looks_dirty, DirtyVersion, Entry, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY, VOLUMES,
+    looks_dirty, DirtyVersion, Entry, Leaving, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY,
+    VOLUMES,
 };
 use super::{write_superblock, Device};
 
@@ -101,27 +102,28 @@ impl Device {
         Ok(())
     }
 
-    /// The blocks that their origins lack. After a power cut, those that were not durable are none.
+    /// The blocks that their origins lack. After a power cut, those that were not durable are none;
+    /// nor are those that were leaving.
     ///
     /// # Errors
     /// The device cannot be read.
     pub fn dirty(&self, known: &[Option<VolumeRecord>]) -> io::Result<DirtyEntries> {
-        let generation = |record: u16| {
-            let record = known.get(usize::from(record))?.as_ref();
-            record.map(|record| record.generation)
-        };
+        let of = |record: u16| known.get(usize::from(record))?.as_ref();
+        let generation = |record: u16| of(record).map(|record| record.generation);
+        let stays = |record: &u16| of(*record).is_none_or(|of| of.leaving == Leaving::Nothing);
         let mut dirty = DirtyEntries::default();
         self.visit(
             |_| (),
             |found| {
                 let slot = found.slot;
                 let Some(entry) = found.entry(generation) else {
-                    if let Some(record) = found.damaged_record() {
+                    if let Some(record) = found.damaged_record().filter(stays) {
                         dirty.damaged.entry(record).or_default().push(slot);
                     }
                     return Ok(());
                 };
-                let Some(version) = self.surviving(&entry) else {
+                let surviving = self.surviving(&entry);
+                let Some(version) = surviving.filter(|_| stays(&entry.record)) else {
                     return Ok(());
                 };
                 let found = dirty.newest.entry((entry.record, entry.block));

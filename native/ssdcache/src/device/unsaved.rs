@@ -4,19 +4,19 @@
 //! origin with a note is not served with another device in the place of that one: it has older
 //! blocks, and only the note shows it.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use diffcache_base::hex;
 
 use super::notes;
 
+const SUFFIX: &str = ".unsaved";
+
 /// Notes of one device.
 pub struct Notes {
     state: PathBuf,
     device: String,
-    /// The device that this one was before it was formatted.
-    former: Option<String>,
     /// Whether blocks that other devices may have are lost.
     discards: bool,
 }
@@ -28,7 +28,6 @@ impl Notes {
         Self {
             state: state.to_owned(),
             device: hex::encode(id),
-            former: None,
             discards: false,
         }
     }
@@ -39,17 +38,10 @@ impl Notes {
         Self { discards, ..self }
     }
 
-    /// Takes notes of a device that was formatted, without dirty blocks, as those of this one.
-    #[must_use]
-    pub fn replacing(self, former: Option<&[u8; 16]>) -> Self {
-        let former = former.map(|id| hex::encode(id));
-        Self { former, ..self }
-    }
-
     /// Returns the file of an origin.
     #[must_use]
     pub fn path(&self, origin: u64) -> PathBuf {
-        self.state.join(format!("{origin:016x}.unsaved"))
+        self.state.join(format!("{origin:016x}{SUFFIX}"))
     }
 
     /// Returns the device that may have newer blocks of an origin, if it is another one than this
@@ -64,9 +56,9 @@ impl Notes {
         let Some(text) = notes::read(&self.path(origin))? else {
             return Ok(None);
         };
-        let device = text.lines().next().unwrap_or_default().to_owned();
-        let known = device == self.device || self.former.as_ref() == Some(&device);
-        Ok((!known).then_some(device))
+        Ok(Some(device_of(&text))
+            .filter(|device| *device != self.device)
+            .map(str::to_owned))
     }
 
     /// Notes that this device may have newer blocks of an origin; durable when this returns.
@@ -87,6 +79,34 @@ impl Notes {
         }
         notes::remove(&self.path(origin))
     }
+
+    /// Removes the notes of this device of all origins but these.
+    ///
+    /// # Errors
+    /// One cannot be read, or not be removed.
+    pub fn retain(&self, origins: &[u64]) -> io::Result<()> {
+        let kept: Vec<PathBuf> = origins.iter().map(|origin| self.path(*origin)).collect();
+        let found = match std::fs::read_dir(&self.state) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        for found in found {
+            let path = found?.path();
+            let is_note = path.to_str().is_some_and(|path| path.ends_with(SUFFIX));
+            if !is_note || kept.contains(&path) {
+                continue;
+            }
+            if notes::read(&path)?.is_some_and(|text| device_of(&text) == self.device) {
+                notes::remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The device that a note is of.
+fn device_of(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -114,9 +134,13 @@ mod tests {
         // The end of another device's blocks is not that of this one's.
         blank.end(ORIGIN).unwrap();
         assert!(blank.elsewhere(ORIGIN).unwrap().is_some());
-        let formatted = |former| Notes::new(&directory, &other).replacing(Some(former));
-        assert!(formatted(&[3; 16]).elsewhere(ORIGIN).unwrap().is_some());
-        assert_eq!(None, formatted(&one).elsewhere(ORIGIN).unwrap());
+        for (others, is_kept) in [(&blank, true), (&notes, false)] {
+            others.retain(&[]).unwrap();
+            assert_eq!(is_kept, blank.elsewhere(ORIGIN).unwrap().is_some());
+        }
+        notes.begin(ORIGIN).unwrap();
+        notes.retain(&[ORIGIN + 1, ORIGIN]).unwrap();
+        assert!(blank.elsewhere(ORIGIN).unwrap().is_some());
         let discarding = Notes::new(&directory, &other).discarding(true);
         assert_eq!(None, discarding.elsewhere(ORIGIN).unwrap());
         discarding.end(ORIGIN).unwrap();
