@@ -90,6 +90,7 @@ from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.agent.state import scrub
 from diffcache_openstack.agent.state import withdrawal
+from diffcache_openstack.agent.versions import server_images
 from diffcache_openstack.agent.versions import version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import contexts
@@ -319,13 +320,15 @@ class Agent(service.Service):
             lazy_images.Users(self._servers, self._learning,
                               self._hydrations, self._boot_sets),
             read_versions)
+        delivered = self._state / 'versions' / 'delivered'
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self.server, usage,
             local_api.Versions(
                 self.versions, read_versions,
                 version_delivery.VersionDelivery(
-                    self._lazy, read_versions, self._outputs,
-                    self._state / 'versions' / 'delivered')),
+                    self._lazy, read_versions, self._outputs, delivered),
+                server_images.ServerImages(self.versions, self._outputs,
+                                           delivered)),
             self._lazy, self._volumes)
 
     def _new_lazy_versions(self) -> version_reads.VersionReads:

@@ -139,6 +139,22 @@ class LocalClient:
         return self._awaited('POST', path, wanted, stall_timeout, 'saved',
                              f'saved server {server_id}')
 
+    def write_server_image(self, server_id: str, wanted: dict[str, typing.Any],
+                           stall_timeout: float = 60.0
+                           ) -> dict[str, typing.Any]:
+        """Make the agent save a server, and write its first disk to a file.
+
+        :param wanted: ``project_id``, ``output``, an absolute path, and
+            ``format``, raw or qcow2
+        :param stall_timeout: seconds without a sign of life
+        :returns: ``bytes_changed``, ``bytes_stored``, ``pause_ms`` and
+            ``quiesced`` of the save
+        :raises InvalidInput: the agent must not write the file
+        """
+        path = f'/v1/servers/{urllib.parse.quote(server_id, safe="")}/image'
+        return self._awaited('POST', path, wanted, stall_timeout, 'written',
+                             f'image of server {server_id}')
+
     def content(self, image_id: str, output: str, mode: str | None = None,
                 stall_timeout: float = 60.0,
                 progress: Progress | None = None,

@@ -11,6 +11,7 @@
 #    under the License.
 """Servers of Nova: their projects, hosts and states."""
 
+import collections.abc
 import dataclasses
 
 from oslo_config import cfg
@@ -53,10 +54,11 @@ class Server:
         """Whether its volumes can be saved."""
         return self.status in _WITH_VOLUMES
 
-    def check_ends(self, project_id: str, host: str, task: str) -> None:
-        """Check what a host says of a server that it stops or deletes.
+    def check_task(self, project_id: str, host: str,
+                   tasks: collections.abc.Collection[str]) -> None:
+        """Check what a host says of a server that it is about to save.
 
-        :param task: what Nova calls that
+        :param tasks: what Nova calls what the host does with it
         :raises Forbidden: Nova says otherwise
         :raises ServiceUnavailable: Nova does not say on which host it is
         """
@@ -65,10 +67,12 @@ class Server:
                 f'Nova does not show the host of server {self.id}; give the'
                 f' user of [nova] the role admin, or wait until the cell of'
                 f' the server can be reached.')
-        if (self.project_id, self.host, self.task) != (project_id, host, task):
+        if (self.project_id, self.host) != (project_id, host) \
+                or self.task not in tasks:
             raise exceptions.Forbidden(
                 f'Host {host} cannot save server {self.id} of project'
-                f' {project_id} as one that is {task}: in Nova it belongs to'
+                f' {project_id} as one that is {" or ".join(tasks)}: in Nova'
+                f' it belongs to'
                 f' project {self.project_id}, is on host {self.host}, and its'
                 f' task is {self.task or "none"}.')
 

@@ -17,6 +17,7 @@ import typing
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import options
+from diffcache_openstack.nova import snapshots as server_snapshots
 import nova.conf
 from nova.virt.libvirt import imagebackend
 
@@ -34,6 +35,7 @@ class Delivering:
     """
 
     fetcher: fetching.Fetcher
+    snapshots: server_snapshots.Snapshots | None
 
     def __init__(self, instance: typing.Any = None, *args: typing.Any,
                  **kwargs: typing.Any) -> None:
@@ -62,6 +64,12 @@ class Delivering:
         if image_id:
             self.fetcher.note_reader(reader, image_id, filename)
 
+    def snapshot_extract(self, target: str, out_format: str) -> None:
+        """Write a disk that is not in use to a file, as an image has it."""
+        if self.snapshots is None or not self.snapshots.write(
+                self._server, target, out_format):
+            super().snapshot_extract(target, out_format)  # type: ignore[misc]
+
     def libvirt_info(self, *args: typing.Any, **kwargs: typing.Any
                      ) -> typing.Any:
         """Return the disk for libvirt; see Nova's imagebackend.Image.
@@ -80,12 +88,15 @@ class Delivering:
 
 
 def install(backend: imagebackend.Backend, names: typing.Iterable[str],
-            fetcher: fetching.Fetcher) -> None:
+            fetcher: fetching.Fetcher,
+            snapshots: server_snapshots.Snapshots | None) -> None:
     """Put :class:`Delivering` before some of Nova's backends.
 
     :param names: values of ``[libvirt] images_type``
+    :param snapshots: makes images of servers; None leaves that to Nova
     """
     for name in names:
         plain = backend.BACKEND[name]
         backend.BACKEND[name] = type(
-            plain.__name__, (Delivering, plain), {'fetcher': fetcher})
+            plain.__name__, (Delivering, plain), {
+                'fetcher': fetcher, 'snapshots': snapshots})

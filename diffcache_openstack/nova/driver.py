@@ -43,6 +43,7 @@ from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import migrated_disks
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import resuming
+from diffcache_openstack.nova import snapshots
 from diffcache_openstack.nova import sources
 from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volume_nodes
@@ -98,11 +99,15 @@ class LibvirtDriver(driver.LibvirtDriver):
         self._saver = final_saves.Saver(client, tally,
                                         CONF.diffcache.stall_timeout,
                                         CONF.diffcache.unknown_policy)
+        self._snapshots = None
+        if CONF.diffcache.snapshot_images == options.STORE:
+            self._snapshots = snapshots.Snapshots(
+                client, tally, CONF.diffcache.stall_timeout)
         volumes.install()
         migrated_disks.install()
         self._volumes = volumes.VolumeCache(client, tally, _notes())
         backends.install(self.image_backend, checks.IMAGES_TYPES,
-                         self._fetcher)
+                         self._fetcher, self._snapshots)
 
     def init_host(self, host: str) -> None:
         """Start, with a thread that checks links to arriving images."""
@@ -168,6 +173,17 @@ class LibvirtDriver(driver.LibvirtDriver):
             return True
 
         return cached()
+
+    def _live_snapshot(self, context: typing.Any, instance: typing.Any,
+                       guest: typing.Any, disk_path: str, out_path: str,
+                       source_format: str, image_format: str,
+                       image_meta: typing.Any) -> None:
+        """Write the root disk of a running server to a file."""
+        if self._snapshots is None or not self._snapshots.write(
+                instance, out_path, image_format):
+            super()._live_snapshot(context, instance, guest, disk_path,
+                                   out_path, source_format, image_format,
+                                   image_meta)
 
     def power_off(self, instance: typing.Any, timeout: int = 0,
                   retry_interval: int = 0) -> None:

@@ -35,6 +35,9 @@ BOOT_MODES = (FULL, LAZY)
 STOP = 'stop'
 REPORT = 'report'
 
+# Who makes the file of an image of a server.
+NOVA = 'nova'
+STORE = 'store'
 GO = 'go'
 STAY = 'stay'
 
@@ -161,6 +164,21 @@ deliver. With ``error``, no image ever crosses the WAN whole because an agent
 was down. Images that DiffCache does not deliver are always downloaded: those
 that the catalogue does not know (yet), those of other formats than raw and
 qcow2, and those whose signature Nova has to verify.
+'''),
+    cfg.StrOpt(
+        'snapshot_images',
+        default=NOVA,
+        choices=[
+            (NOVA, 'Nova copies the disk'),
+            (STORE, 'the agent saves the server as a version, and reads the'
+                    ' image from that; Nova copies the disk if that fails'),
+        ],
+        help='''
+How ``openstack server image create`` gets the disk of a server. With ``store``
+the guest is paused for milliseconds, what changed since the server's last
+version is read, and the project's version store keeps it until the next image
+of the server; the image itself is the same, and Nova uploads it. The agent
+needs ``[libvirt] snapshots_directory`` below its ``output_directories``.
 '''),
     cfg.StrOpt(
         'unknown_policy',

@@ -29,6 +29,7 @@ FALLBACKS = 'fallbacks'
 UNSAVED = 'unsaved'
 LAZY = 'lazy'
 UNCACHED = 'uncached_volumes'
+SNAPSHOTS = 'snapshots'
 
 
 class Tally:
@@ -47,7 +48,7 @@ class Tally:
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
                         for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED,
-                                     LAZY, UNCACHED)}
+                                     LAZY, UNCACHED, SNAPSHOTS)}
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
@@ -76,6 +77,15 @@ class Tally:
     def uncached(self, reason: str) -> None:
         """Count a volume that is not in the SSD cache as its type says."""
         self._count(UNCACHED, reason)
+
+    def snapshot(self, outcome: str) -> int:
+        """Count an image of a server.
+
+        :param outcome: ``stored``, or the class of the error for which Nova
+            made it by itself
+        :returns: how many were made by now, in all ways
+        """
+        return self._count(SNAPSHOTS, outcome)
 
     def unsaved(self, reason: str) -> int:
         """Count a deleted server that could not be saved as required.

@@ -26,7 +26,9 @@ SHUTDOWN = 'shutdown'
 DELETE = 'delete'
 # Before a server was rolled back: what it was then.
 ROLLBACK = 'rollback'
-TRIGGERS = (REQUEST, SCHEDULE, SHUTDOWN, DELETE, ROLLBACK)
+# For an image that Nova makes of the server.
+IMAGE = 'image'
+TRIGGERS = (REQUEST, SCHEDULE, SHUTDOWN, DELETE, ROLLBACK, IMAGE)
 
 SAVE = 'save'
 RESTORE = 'restore'

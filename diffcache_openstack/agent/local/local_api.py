@@ -39,6 +39,7 @@ from diffcache_openstack.agent.local import socket_api
 from diffcache_openstack.agent.local import version_delivery
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.agent.versions import server_images
 from diffcache_openstack.agent.versions import version_service
 from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
@@ -73,6 +74,7 @@ _ROUTES = routing.Map([
         ('PUT', '/v1/lazy-servers/<server_id>', 'add_lazy_server'),
         ('DELETE', '/v1/lazy-servers/<server_id>', 'remove_lazy_server'),
         ('POST', '/v1/servers/<server_id>/versions', 'save_server'),
+        ('POST', '/v1/servers/<server_id>/image', 'write_server_image'),
         ('POST', '/v1/versions/<version_id>/lazy', 'open_version'),
         ('POST', '/v1/versions/<version_id>/content', 'deliver_version'),
         ('GET', '/v1/version-contents/<content_id>', 'read_version'),
@@ -120,11 +122,13 @@ class Versions(typing.NamedTuple):
     :ivar service: saves servers
     :ivar content: has readers of versions that are served
     :ivar delivery: writes versions to paths
+    :ivar images: makes images of servers
     """
 
     service: version_service.VersionService
     content: version_reads.VersionReads
     delivery: version_delivery.VersionDelivery
+    images: server_images.ServerImages
 
 
 class LocalApi(socket_api.SocketApi):
@@ -413,6 +417,16 @@ class LocalApi(socket_api.SocketApi):
         return self._work.stream(request, name, watch, lambda: {
             'saved': self._versions.service.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
+
+    def _write_server_image(self, request, server_id):
+        body = messages.read_strings(request, 'project_id', 'output',
+                                     'format')
+        watch = contents.Watch()
+        new = server_images.NewImage(server_id, body['project_id'],
+                                     body['output'], body['format'])
+        return self._work.stream(
+            request, f'image-{server_id[:8]}', watch,
+            lambda: {'written': self._versions.images.write(new, watch)})
 
     def _open_version(self, request, version_id):
         body = messages.read_strings(request, 'project_id', 'image_id')

@@ -57,6 +57,8 @@ class VersionDelivery:
             if source is None:
                 source = pathlib.Path(scratch) / 'raw'
                 self._versions.restore(version_id, project_id, source, watch)
+                output_files.move(source, found)
+                return
             with output_files.unfinished(found) as part:
                 with files.space_errors(found.path):
                     files.copy_to(source, part.fd)

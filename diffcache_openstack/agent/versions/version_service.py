@@ -144,9 +144,30 @@ class VersionService:
         if started is None:
             return {'version': None, 'required': False, 'error': None}
         task, required = started
-        reason = self._wait(task, deadline, watch)
-        return {'version': None if reason else task.version_id,
-                'required': required, 'error': reason}
+        try:
+            self._perform(task, deadline, watch)
+        except exceptions.ServiceUnavailable as error:
+            return {'version': None, 'required': required,
+                    'error': str(error)}
+        return {'version': task.version_id, 'required': required,
+                'error': None}
+
+    def save_for_image(self, server_id: str, project_id: str, watch: Watch
+                       ) -> objects.SavedVersion:
+        """Save a server that Nova makes an image of.
+
+        :param watch: gets the progress; returns False to cancel
+        :raises NotFound: Nova has no such server
+        :raises Forbidden: Nova makes no image of it here
+        :raises QuotaExceeded: the project may save no more
+        :raises ServiceUnavailable: it was not saved
+        """
+        deadline = time.monotonic() + self._conf.versions.hook_timeout
+        task, _required = self._begin(objects.NewVersion(
+            id=str(uuid.uuid4()), server_id=server_id, project_id=project_id,
+            trigger=versions.IMAGE, description='For an image'), deadline,
+            watch)
+        return self._perform(task, deadline, watch)
 
     def _begin(self, new, deadline, watch):
         """Return the task once no other of its project writes, if any."""
@@ -160,16 +181,23 @@ class VersionService:
                     raise
                 time.sleep(_AGAIN_SECONDS)
 
-    def _wait(self, task, deadline, watch) -> str | None:
+    def _perform(self, task, deadline, watch) -> objects.SavedVersion:
+        """Perform a save that Nova waits for.
+
+        :raises ServiceUnavailable: it failed, or took too long
+        """
         running = self.tasks.perform_hook(task)
         while not running.ended.wait(1.0):
             wanted = watch(running.report.done, running.report.total)
             if not wanted or time.monotonic() > deadline:
                 # A server that is being deleted cannot be saved later.
                 self.tasks.cancel(task.id)
-                return (f'Version {task.version_id} was not saved in'
-                        f' {self._conf.versions.hook_timeout} s.')
-        return running.report.error
+                raise exceptions.ServiceUnavailable(
+                    f'Version {task.version_id} was not saved in'
+                    f' {self._conf.versions.hook_timeout} s.')
+        if running.report.error:
+            raise exceptions.ServiceUnavailable(running.report.error)
+        return running.report.saved
 
     def perform_on_volume(self, task_id: str, descriptor: int, watch: Watch
                           ) -> dict[str, typing.Any]:

@@ -17,7 +17,7 @@ from diffcache_openstack.objects import fields
 _STATE = {'type': 'string', 'enum': ['saving', 'available', 'error',
                                      'deleting']}
 _TRIGGER = {'type': 'string', 'enum': ['request', 'schedule', 'shutdown',
-                                       'delete', 'rollback']}
+                                       'delete', 'rollback', 'image']}
 _KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
                                     'forget', 'prune', 'verify',
                                     'rekey', 'accept']}

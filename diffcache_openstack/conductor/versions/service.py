@@ -45,8 +45,11 @@ LOG = log.getLogger(__name__)
 # A hook that waits for its turn calls again within this time.
 HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
 
-# What Nova calls the task of a server that is saved before its end.
-_ENDS = {versions.SHUTDOWN: 'powering-off', versions.DELETE: 'deleting'}
+# What Nova calls the task of a server that it waits for to be saved.
+_TASKS = {versions.SHUTDOWN: ('powering-off',),
+          versions.DELETE: ('deleting',),
+          versions.IMAGE: ('image_pending_upload',
+                           'shelving_image_pending_upload')}
 
 # While it does, Nova does not show the host that a server will be on.
 _MOVES = 'migrating'
@@ -286,24 +289,24 @@ class VersionService:
     @oslo_messaging.expose
     def begin_local(self, ctxt: contexts.RequestContext, host: str,
                     new: objects.NewVersion) -> list | None:
-        """Return a task for a host that will stop or delete a server.
+        """Return a task for a host on which Nova waits for a save.
 
         :raises NotFound: Nova has no such server
-        :raises Forbidden: Nova does not stop or delete it there
+        :raises Forbidden: Nova does nothing with it there that waits
         :raises ServiceUnavailable: Nova does not answer
         :raises QuotaExceeded: the policy requires a version that the project
             may not save; one that is not required is left out
         """
         policy = self._database.read(db_policies.of_server, new.project_id,
                                      new.server_id)
-        if policy is None or not {
-                versions.SHUTDOWN: policy.on_shutdown,
-                versions.DELETE: policy.on_delete}.get(new.trigger, False):
+        required = _is_required(new, policy)
+        if required is None:
             return None
         server = self._servers.get(new.server_id)
-        server.check_ends(new.project_id, host, _ENDS[new.trigger])
+        server.check_task(new.project_id, host, _TASKS[new.trigger])
         new.base_image = server.image_id
-        new.alpha = policy.alpha
+        if policy is not None:
+            new.alpha = policy.alpha
         task = save_task(new)
         if not self._database.read(db_tasks.is_known, task.id):
             try:
@@ -313,10 +316,25 @@ class VersionService:
             except exceptions.QuotaExceeded as error:
                 LOG.warning('Could not save server %s before its %s: %s',
                             new.server_id, new.trigger, error)
-                if policy.required:
+                if required:
                     raise
                 return None
-        return [task, policy.required]
+            if new.trigger == versions.IMAGE:
+                self._supersede(new)
+        return [task, required]
+
+    def _supersede(self, new):
+        """Delete the versions that earlier images of a server were read of.
+
+        Glance has those images. One version stays for the next to differ from.
+        """
+        now = versioned.now()
+        for version_id in self._database.read(db.of_images, new.server_id):
+            try:
+                self._database.write(forget, version_id, now)
+            except exceptions.DiffCacheError as error:
+                LOG.info('Version %s stays until the next image of server %s:'
+                         ' %s', version_id, new.server_id, error)
 
     def _begin_hook(self, new, task, host):
         now = versioned.now()
@@ -332,6 +350,20 @@ class VersionService:
             plans.drop_lease, dispatch.hook_lease(new.project_id), host)
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
+
+
+def _is_required(new, policy) -> bool | None:
+    """Return whether a save that a host asks for must succeed; None for none.
+
+    :param policy: of the server; None for none
+    """
+    if new.trigger == versions.IMAGE:
+        return True
+    if policy is None or not {
+            versions.SHUTDOWN: policy.on_shutdown,
+            versions.DELETE: policy.on_delete}.get(new.trigger, False):
+        return None
+    return policy.required
 
 
 def save_task(new: objects.NewVersion) -> objects.VersionTask:

@@ -286,15 +286,28 @@ class Kept(typing.NamedTuple):
 
 
 def prunable(session: orm.Session, server_id: str) -> list[Kept]:
-    """List versions of a server that a policy may delete, oldest first."""
+    """List versions of a server that a policy may delete, oldest first.
+
+    Those of images count for nothing: the next image ends them.
+    """
     table = models.ServerVersion
     rows = session.execute(
         sa.select(table.id, table.created_at)
         .where(table.server_id == server_id,
-               table.state == versions.AVAILABLE, ~table.protected)
+               table.state == versions.AVAILABLE, ~table.protected,
+               table.trigger != versions.IMAGE)
         .order_by(table.created_at, table.id)).all()
     return [Kept(version_id, number, created_at.isoformat())
             for number, (version_id, created_at) in enumerate(rows)]
+
+
+def of_images(session: orm.Session, server_id: str) -> list[str]:
+    """List the complete, unprotected versions of a server's images."""
+    table = models.ServerVersion
+    return list(session.scalars(
+        sa.select(table.id).where(
+            table.server_id == server_id, table.state == versions.AVAILABLE,
+            ~table.protected, table.trigger == versions.IMAGE)))
 
 
 def last_saves(session: orm.Session,

@@ -166,6 +166,7 @@ class Site(deployment.Deployment):
             agent={'host': name, 'heartbeat_interval': 2,
                    'site': 'centre' if name == 'hub' else 'edge',
                    'role': 'repository' if name == 'hub' else 'compute',
+                   'output_directories': self.instances,
                    'state_dir': self.directory / name},
             data_plane={'listen': '127.0.0.1:0', 'key_file': self.key_file},
             glance={'auth_type': 'none',
@@ -179,6 +180,10 @@ class Site(deployment.Deployment):
         process = self.processes[name] = self.start(
             'diffcache-agent', name, **groups)
         process.wait_for(f'Agent {name} serves')
+
+    def images_of(self, server_id):
+        """The versions that images of a server were read of."""
+        return self.database.read(db.of_images, server_id)
 
     def version(self, version_id):
         return self.database.read(db.get_version, EVERYBODY, version_id)

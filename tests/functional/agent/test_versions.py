@@ -11,6 +11,7 @@
 #    under the License.
 """Servers saved and restored by a conductor and agents."""
 
+import hashlib
 import re
 import signal
 import subprocess
@@ -196,6 +197,47 @@ class TestServers(servers.ServersTestCase):
         # Its policy wants nothing before it is deleted.
         wish['trigger'] = 'delete'
         self.assertIsNone(client.save_server(self.server, wish)['version'])
+
+    def test_image_of_a_server_is_read_of_a_version(self):
+        """Nova waits for it; one such version of each server stays."""
+        client = local_client.LocalClient(
+            str(self.site.directory / 'host-1' / 'agent.sock'), timeout=180)
+        output = self.disk.with_name('snapshot')
+        wanted = {'project_id': PROJECT, 'output': str(output),
+                  'format': 'qcow2'}
+        self.power_on()
+        self.writes('write -P 1 10M 1M')
+        # Nova makes no image of it yet.
+        self.assertRaises(exceptions.Forbidden, client.write_server_image,
+                          self.server, wanted)
+        self.nova('ACTIVE', 'image_pending_upload')
+        written = client.write_server_image(self.server, wanted)
+        self.assertEqual(MIB, written['bytes_changed'])
+        self.assertGreater(written['pause_ms'], 0)
+        self.power_off()
+        self.assertEqual(self.content(), self.content(output))
+        # It stands alone, and the next one costs what changed.
+        self.assertNotIn('backing', subprocess.run(
+            ['qemu-img', 'info', output], check=True, capture_output=True,
+            text=True).stdout)
+        [first] = self.site.images_of(self.server)
+        self.power_on()
+        self.writes('write -P 2 20M 64k')
+        self.nova('ACTIVE', 'image_pending_upload')
+        self.assertEqual(64 * 1024, client.write_server_image(
+            self.server, wanted)['bytes_changed'])
+        self.site.wait(lambda: self.gone(first))
+        self.assertEqual(1, len(self.site.images_of(self.server)))
+        self.power_off()
+        self.nova('SHUTOFF', 'image_pending_upload')
+        wanted['format'] = 'raw'
+        written = client.write_server_image(self.server, wanted)
+        self.assertEqual(0, written['bytes_changed'])
+        self.assertEqual(self.content(), hashlib.sha256(
+            output.read_bytes()).hexdigest())
+        wanted['output'] = '/etc/diffcache-snapshot'
+        self.assertRaises(exceptions.InvalidInput, client.write_server_image,
+                          self.server, wanted)
 
 
 @servers.NEEDS_LIBVIRT

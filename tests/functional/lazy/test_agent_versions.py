@@ -86,7 +86,8 @@ class VersionsCase(services.LazyServicesTest):
     def start_agent(self):
         """The agent's own socket, with what reads versions behind it."""
         rooms = [mock.Mock() for _ in range(6)]
-        rooms[4] = local_api.Versions(mock.Mock(), self.versions, mock.Mock())
+        rooms[4] = local_api.Versions(mock.Mock(), self.versions, mock.Mock(),
+                                      mock.Mock())
         found = local_server.LocalServer(self.folder / 'agent.sock',
                                          local_server.Access('socket'),
                                          local_api.LocalApi(*rooms))

@@ -81,7 +81,8 @@ class FetchingTest(needs.NovaTest):
         self.fetcher = fetching.Fetcher(needs.CONF, source, self.tally,
                                         fallback, self.bases)
         self.backend = imagebackend.Backend(True)
-        backends.install(self.backend, checks.IMAGES_TYPES, self.fetcher)
+        backends.install(self.backend, checks.IMAGES_TYPES, self.fetcher,
+                         None)
 
     def have_served(self, content=None):
         """Have the agent serve the image while it arrives."""

@@ -32,7 +32,7 @@ class TestLazyDisks(needs.NovaTest):
     def setUp(self):
         super().setUp()
         self.backend = imagebackend.Backend(True)
-        backends.install(self.backend, ('qcow2', 'raw'), mock.Mock())
+        backends.install(self.backend, ('qcow2', 'raw'), mock.Mock(), None)
         self.arriving = self.write_file('arriving', bytes(1 << 20))
         self.base = self.instances / 'base'
         os.symlink(self.arriving, self.base)

@@ -36,7 +36,7 @@ FINGERPRINTS = {
     'HydrationSource': '1.0-bcfc53f25299c30838a37a434fb59cb1',
     'ImageSketch': '1.0-dc86edd6612e01d67e4b4199bb6f44a7',
     'MapChange': '1.0-9f5a7aec2960f61a8f8ab67c2fb8cf9b',
-    'NewVersion': '1.0-299aa42274612d2749a099601afa847b',
+    'NewVersion': '1.0-f34193419663f3a412bd877910712728',
     'PairReport': '1.0-336d975378ee646abdfaa0ede8f9533b',
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'PatchPair': '1.0-ab07bcec5b2ddbcf927aa101a21bd92e',

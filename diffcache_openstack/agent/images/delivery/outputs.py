@@ -19,6 +19,7 @@ import stat
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.runtime import directories
 
 LOG = logging.getLogger(__name__)
@@ -266,6 +267,22 @@ def unfinished(output: Output) -> typing.Iterator[Part]:
         yield part
     finally:
         part.discard()
+
+
+def move(source: pathlib.Path, output: Output) -> None:
+    """Make a file of this agent an output, by a rename where that is possible.
+
+    A power failure may take it: the caller would repeat its request.
+
+    :raises NoSpace: it had to be copied, and there is no space
+    """
+    if output.can_take(source):
+        output.take(source, durable=False)
+        return
+    with unfinished(output) as part:
+        with files.space_errors(output.path):
+            files.copy_to(source, part.fd)
+        part.publish(durable=False)
 
 
 class Outputs:

@@ -62,7 +62,8 @@ _TASKS = [column for column in _TASK if column[0] not in
           ('Result', 'Updated At')]
 
 _STATES = ('saving', 'available', 'error', 'deleting')
-_TRIGGERS = ('request', 'schedule', 'shutdown', 'delete', 'rollback')
+_TRIGGERS = ('request', 'schedule', 'shutdown', 'delete', 'rollback',
+             'image')
 TIMEOUT = 3600.0
 WAIT = commands.wait('it is done, and show the progress', TIMEOUT)
 _PROTECTED = cli.pair('protected', 'unprotected',

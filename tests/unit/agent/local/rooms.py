@@ -168,6 +168,12 @@ class Rooms:
         watch.progress(1, 2)
         self.asked.append((version_id, project_id, output))
 
+    def write(self, new, watch):
+        self._fail_if_told()
+        watch.progress(1, 2)
+        self.asked.append(new)
+        return {'pause_ms': 1.5}
+
     def open_reader(self, content_id):
         self._fail_if_told()
         return self.reader
@@ -178,5 +184,5 @@ def new_server(path, group, rooms):
     return local_server.LocalServer(path, local_server.Access('socket', group),
                                     local_api.LocalApi(
                                   *[rooms] * 4,
-                                  local_api.Versions(*[rooms] * 3),
+                                  local_api.Versions(*[rooms] * 4),
                                   rooms))

@@ -27,6 +27,7 @@ from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.agent.local import local_api
 from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.agent.local import long_work
+from diffcache_openstack.agent.versions import server_images
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
@@ -408,6 +409,17 @@ class LocalApiTest(LocalApiCase):
         self.assertEqual([('s/1', 'p', 'delete', None)], self.worker.asked)
         self.assertRaises(exceptions.InvalidInput, self.client.save_server,
                           's', {'trigger': 5})
+
+    def test_write_server_image(self):
+        wanted = {'project_id': 'p', 'output': '/o', 'format': 'qcow2'}
+        self.assertEqual({'pause_ms': 1.5},
+                         self.client.write_server_image('s/1', wanted))
+        self.assertEqual(
+            [server_images.NewImage('s/1', 'p', '/o', 'qcow2')],
+            self.worker.asked)
+        del wanted['format']
+        self.assertRaises(exceptions.InvalidInput,
+                          self.client.write_server_image, 's', wanted)
 
     def test_threads_are_bounded_and_further_requests_wait(self):
         self.patch(local_server, 'MOST_THREADS', 8)

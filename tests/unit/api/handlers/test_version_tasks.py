@@ -180,6 +180,31 @@ class TestRepeating(test_versions.VersionsTest):
         other.trigger = versions.SHUTDOWN
         self.assertIsNone(self.calls().begin_local(self.ctxt, 'h1', other))
 
+    def test_save_for_an_image_needs_no_policy(self):
+        new = objects.NewVersion(
+            id=base.unknown_id(), server_id='stopped',
+            project_id=base.PROJECT, trigger=versions.IMAGE)
+        self.assertRaises(exceptions.Forbidden, self.calls().begin_local,
+                          self.ctxt, 'h1', new)
+        self.nova.change('stopped', task='image_pending_upload')
+        self.assertRaises(exceptions.Forbidden, self.calls().begin_local,
+                          self.ctxt, 'h2', new)
+        task, required = self.calls().begin_local(self.ctxt, 'h1', new)
+        self.assertEqual((new.id, True), (task.version_id, required))
+
+    def test_one_version_for_images_stays(self):
+        self.nova.change('stopped', task='image_pending_upload')
+        made = []
+        for number in range(2):
+            new = objects.NewVersion(
+                id=base.unknown_id(), server_id='stopped',
+                project_id=base.PROJECT, trigger=versions.IMAGE)
+            task, _required = self.calls().begin_local(self.ctxt, 'h1', new)
+            self.host.report(task, saved=fakes.saved(number))
+            made.append(new.id)
+        self.assertEqual(['deleting', 'available'],
+                         [self.show({'id': each})['state'] for each in made])
+
     def test_hook_of_a_server_that_nova_does_not_end_there(self):
         self.calls().set_policy(self.ctxt, objects.VersionPolicy(
             id=base.unknown_id(), project_id=base.PROJECT, on_delete=True,

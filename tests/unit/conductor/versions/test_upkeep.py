@@ -191,6 +191,12 @@ class TestRetention(RoundTest):
         self.assertEqual(set(old), self.forgotten())
         self.assertEqual(set(old), self.forgotten())
 
+    def test_those_of_images_are_no_backups(self):
+        self.saved(4 * HOUR)
+        self.saved(3 * HOUR, trigger=versions.IMAGE)
+        self.policy(keep_last=1)
+        self.assertEqual(set(), self.forgotten())
+
     def test_protected_and_unfinished_stay(self):
         self.saved(4 * HOUR, protected=True)
         old = self.saved(3 * HOUR)
