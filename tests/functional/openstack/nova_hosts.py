@@ -142,7 +142,8 @@ class NovaTest(machine.TestCase):
         try:
             return json.loads(path.read_text())
         except FileNotFoundError:
-            return {'delivered': {}, 'passed': {}, 'fallbacks': {}}
+            return {'delivered': {}, 'passed': {}, 'fallbacks': {},
+                    'snapshots': {}}
 
     def deliveries(self, host: str) -> int:
         """Images that the agent of a host delivered to Nova so far."""

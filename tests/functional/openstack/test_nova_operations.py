@@ -11,6 +11,7 @@
 #    under the License.
 """What users and operators do with servers, on the driver's base images."""
 
+import collections
 import hashlib
 import json
 import os
@@ -81,12 +82,16 @@ class TestOneServer(OneServer):
             self.wait_for_status(self.server, 'ACTIVE')
 
     def test_snapshot_and_a_server_of_it(self):
+        """The image is read from a version of the server."""
         boots = self.boots(self.server)
+        counts = collections.Counter(self.tally(self.host)['snapshots'])
         snapshot = self.compute.create_server_image(
             self.server, f'snapshot-of-{self.server}', wait=True,
             timeout=nova_hosts.SECONDS)
         self.addCleanup(self.trial.admin.image.delete_image, snapshot.id,
                         ignore_missing=True)
+        self.assertEqual(counts + collections.Counter(stored=1),
+                         self.tally(self.host)['snapshots'])
         self.wait_until_known(snapshot.id)
         with self.assert_delivers(self.host):
             server = self.create(snapshot.id, self.host)

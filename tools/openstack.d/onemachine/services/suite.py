@@ -256,7 +256,8 @@ class Suite:
             return {}
         return shell.merge(_HOOK, {
             'DEFAULT': {'compute_driver': 'diffcache.LibvirtDriver'},
-            'diffcache': {'socket': socket(self._where, host)},
+            'diffcache': {'socket': socket(self._where, host),
+                          'snapshot_images': 'store'},
         })
 
     def cinder_groups(self, drivers: dict[str, str]) -> common.Groups:
