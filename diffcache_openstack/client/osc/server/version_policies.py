@@ -12,11 +12,13 @@
 """``openstack server version policy``."""
 
 import argparse
+import itertools
 
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client.osc.server import estimates
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
 
@@ -32,6 +34,14 @@ _SHOWN: list[formats.Column] = [
     ('Project', 'project_id', None),
     ('Created At', 'created_at', cells.Time),
     ('Updated At', 'updated_at', cells.Time)]
+_ESTIMATED: list[formats.Column] = [
+    ('Judged By Versions', 'versions', None),
+    ('Stored Per Day', 'bytes_per_day', cells.Size),
+    ('Save Seconds', 'save_seconds', cells.Rounded),
+    ('Pause ms', 'pause_ms', cells.Rounded),
+    ('Restore Seconds', 'restore_seconds', cells.Rounded)]
+# Latest versions, and restores, that an estimate considers.
+_JUDGED = 1000
 _KEPT = {'last': 'this many of the latest versions', **{
     name: f'the last version of this many {name} periods'
     for name in ('hourly', 'daily', 'weekly', 'monthly')}}
@@ -126,10 +136,28 @@ class ListPolicies(commands.Lister):
 class ShowPolicy(PolicyCommand, commands.ShowOne):
     """Show a version policy"""
 
-    examples = ('--server web-1',)
+    examples = ('--server web-1', '--project-default --estimate')
+    arguments = (
+        cli.Argument('--estimate', action='store_true',
+                     help='Show also what it costs, judged by the latest'
+                          ' versions and restores of its servers'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        return formats.fields(_SHOWN, self.find(parsed_args))
+        policy = self.find(parsed_args)
+        names, values = formats.fields(_SHOWN, policy)
+        if parsed_args.estimate:
+            more = formats.fields(_ESTIMATED, self._estimate(policy))
+            names, values = names + more[0], values + more[1]
+        return names, values
+
+    def _estimate(self, policy):
+        query = {'server_id': policy.server_id} if policy.server_id else {
+            'project_id': policy.project_id}
+        return estimates.estimate(
+            itertools.islice(self.client.server_versions(
+                state='available', **query), _JUDGED),
+            itertools.islice(self.client.version_tasks(
+                kind='restore', state='done', **query), _JUDGED))
 
 
 class DeletePolicy(PolicyCommand):

@@ -258,6 +258,18 @@ class TestPolicies(VersionsTest):
         self.assertEqual(2, len(self.listed(version_policies.ListPolicies)))
         shown = self.shown(version_policies.ShowPolicy, '--project-default')
         self.assertEqual((2, False), (shown['last'], shown['volumes']))
+        self.assertNotIn('stored_per_day', shown)
+
+    def test_estimate(self):
+        self.take(version_policies.CreatePolicy, '--server', 'running',
+                  '--every', '6h')
+        self.save(server='running')
+        shown = self.shown(version_policies.ShowPolicy, '--server',
+                           'running', '--estimate')
+        self.assertEqual((1, None, None), (
+            shown['judged_by_versions'], shown['stored_per_day'],
+            shown['restore_seconds']))
+        self.assertEqual(0.5, shown['save_seconds'])
         self.take(version_policies.DeletePolicy, '--server', 'running')
         error = self.assertRaises(
             exceptions.CommandError, self.take, version_policies.ShowPolicy,
