@@ -277,6 +277,10 @@ mod tests {
         let numbers: Vec<u64> = (0..pieces.count()).map(|i| pieces.number(i)).collect();
         assert_eq!(numbers, [0, 1, 5, 6, 40]);
         assert_eq!(pieces.data_len(), 5 * 4096);
+        let some = Pieces::of([1..3, 4..6, 6..7, 39..50].into_iter());
+        let both = pieces.intersection(&some);
+        let numbers: Vec<u64> = (0..both.count()).map(|i| both.number(i)).collect();
+        assert_eq!(numbers, [1, 5, 6, 40]);
         let whole = data_pieces(&vec![0u8; (7 << 20) + 1], 1 << 20).unwrap();
         let both = whole.clone().union(pieces);
         let numbers: Vec<u64> = (0..both.count()).map(|i| both.number(i)).collect();

@@ -5,8 +5,8 @@
 //!    both images' leaves for their content ids.
 //! 2. *Match* (parallel): what is left of the target is looked up in the index, at any block of the base. Only hits are read again, and compared byte
 //!    by byte.
-//! 3. *Search* (parallel): what is left then are the literals. Where there are many, and a sample of them resembles the base, all of the base is
-//!    searched for content that resembles them.
+//! 3. *Search* (parallel): what is left then are the literals. Where there are many, and a sample of them resembles the base, the base is
+//!    searched for content that resembles them; if the target was laid out anew, only what it has not of the base as it was.
 //! 4. *Compress* (parallel): literals are coded as near copies, or compressed.
 
 use std::path::Path;
@@ -94,7 +94,7 @@ pub fn create_in(
     count_blocks(&mut header, &literals.runs);
     let (new, known) = (header.blocks_inserted, header.blocks_copied);
     let parts = literals.new_parts();
-    let resemblance = search_base(&images, &parts, literals.count, options)?;
+    let resemblance = search_base(&images, &literals.runs, &parts, literals.count, options)?;
     let mut effort = Effort {
         zstd_level: zstd_level(options.level, new, known),
         is_near: resemblance.is_possible(),

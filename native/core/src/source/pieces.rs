@@ -56,6 +56,23 @@ impl Pieces {
         }
     }
 
+    /// Returns the pieces that are in both.
+    pub fn intersection(&self, other: &Pieces) -> Pieces {
+        let mut both = Pieces::default();
+        let mut behind = other.ranges.as_slice();
+        for (range, _) in &self.ranges {
+            let skip = behind.partition_point(|(other, _)| other.end <= range.start);
+            behind = &behind[skip..];
+            let near = behind
+                .iter()
+                .take_while(|(other, _)| other.start < range.end);
+            for (other, _) in near {
+                both.push(range.start.max(other.start)..range.end.min(other.end));
+            }
+        }
+        both
+    }
+
     /// Adds a range that starts at or after the start of the last one.
     fn push(&mut self, range: Range<u64>) {
         let before = self.count();
