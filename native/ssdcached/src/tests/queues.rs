@@ -1,5 +1,7 @@
 //! Writes that wait for other volumes of their group.
 
+use std::time::Duration;
+
 use diffcache_nbd::protocol::Command;
 
 use super::*;
@@ -21,7 +23,12 @@ fn writes_wait_until_they_go_on_and_nothing_else_waits() {
         process.attach("w", &other, mode);
         let (mut writer, mut reader) = (process.connect("v"), process.connect("v"));
         let mut neighbour = process.connect("w");
-        assert!(!queue(&process, "v", 10_000));
+        let export = process.state("v")["export"].as_str().unwrap().to_owned();
+        // Longer than any command has them wait, whatever the machine has to do.
+        process
+            .commands
+            .queues
+            .begin(&export, Duration::from_secs(3600));
         writer.send(Command::Write, (0, 4096), &[1; 4096]).unwrap();
         neighbour.write(0, &[2; 4096]).unwrap();
         reader.flush().unwrap();
