@@ -34,10 +34,11 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use diffcache_base::locks::{begin, ShortGuard, ShortLock, Unpoisoned};
+use diffcache_base::sync::{Arc, Condvar, Mutex, RwLock};
 use diffcache_partitions::eviction::Policy;
 use diffcache_partitions::Block;
 

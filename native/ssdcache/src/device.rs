@@ -18,9 +18,9 @@ pub mod unsaved;
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::Mutex;
 
 use diffcache_base::locks::{begin, Unpoisoned};
+use diffcache_base::sync::Mutex;
 use diffcache_base::words::Words;
 use diffcache_partitions::Slot;
 use thiserror::Error;

@@ -4,11 +4,11 @@
 //! without a lock; only blocks of the sample take it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::atomic::{AtomicU64, Ordering};
+use diffcache_base::sync::{Arc, Mutex, MutexGuard};
 use diffcache_partitions::curve::sampled::{is_sampled, Sample, Sampler};
 use diffcache_partitions::curve::Curve;
 use diffcache_partitions::Block;

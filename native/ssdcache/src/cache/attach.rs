@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use diffcache_base::locks::{ShortLock, Unpoisoned};
+use diffcache_base::sync::{Arc, Condvar, Mutex, RwLock};
 use diffcache_base::words::Words;
 use diffcache_partitions::{Block, PartitionError, PartitionId, Partitioner, Settings, VolumeId};
 

@@ -3,8 +3,8 @@
 //! Each task is of one volume, and waits for its origin alone: others go on while one hangs. A volume
 //! has at most one task of a kind at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use diffcache_base::sync::atomic::{AtomicBool, Ordering};
+use diffcache_base::sync::Arc;
 
 use super::volume::Volume;
 use super::Cache;

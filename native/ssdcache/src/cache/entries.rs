@@ -69,13 +69,6 @@ impl Cache {
         }
     }
 
-    /// Waits until the entry of a slot is written, and releases the lock.
-    pub(super) fn wait_for_slot(&self, mut state: ShortGuard<'_, State>, slot: Slot) {
-        while state.is_slot_changing(slot) {
-            state = self.wait_for_writing(state);
-        }
-    }
-
     /// Makes all durable that was written to the device, and all entries of a volume that are changed
     /// now. Those of others do not matter: a slot passes to another volume once its entry is erased.
     ///

@@ -1,9 +1,8 @@
 //! Volumes that are attached, resized and detached while others are served.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, Weak};
-
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::atomic::Ordering;
+use diffcache_base::sync::{Arc, MutexGuard, Weak};
 use diffcache_partitions::{PartitionId, VolumeId};
 
 use super::attach::{attach, remove};

@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::{Mutex, MutexGuard};
 
 use super::ranges::Ranges;
 use crate::device::intents::REGION;

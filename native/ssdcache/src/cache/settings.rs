@@ -72,6 +72,9 @@ impl Cache {
                     .map_err(|source| origin_error(volume, source))?;
             } else if held <= limit {
                 return Ok(());
+            } else {
+                // The rest is of writes that are under way.
+                drop(volume.close_gate());
             }
         }
     }

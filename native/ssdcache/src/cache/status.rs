@@ -1,8 +1,8 @@
 //! What a cache does, as a document.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use diffcache_base::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 use super::latency::Latency;

@@ -12,6 +12,8 @@ mod interleavings;
 mod live;
 mod losses;
 mod neighbours;
+#[cfg(feature = "schedules")]
+mod schedules;
 mod simulated;
 mod threads;
 mod warm;

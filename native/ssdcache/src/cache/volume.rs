@@ -1,11 +1,13 @@
 //! One volume of a cache: its origin, its mode and what it counts.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::{begin, Unpoisoned};
+use diffcache_base::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
+use diffcache_base::sync::{
+    Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use diffcache_partitions::{Block, PartitionId, Slot, Streams, VolumeId};
 use serde::Serialize;
 

@@ -17,7 +17,12 @@ impl Cache {
         let Some(slot) = state.begin_data(volume.id, block, token) else {
             return;
         };
-        self.wait_for_slot(state, slot);
+        // Who took the slot waited for that, and a later change of its entry gave it another owner.
+        debug_assert!(
+            !state.is_slot_changing(slot),
+            "an entry of before may be on the device"
+        );
+        drop(state);
         let written = self.write_device(data, slot);
         let checksum = checksum(data);
         let mut state = self.lock();

@@ -6,10 +6,10 @@
 //! entry whose data are not as expected is damage, and never a write that a power cut lost.
 
 use std::ops::Range;
-use std::sync::MutexGuard;
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::MutexGuard;
 
 use super::entries::STEP;
 use super::state::dirty::DirtyBlock;

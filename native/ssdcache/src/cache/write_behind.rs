@@ -1,9 +1,9 @@
 //! Writes that are complete when the cache has them: blocks get dirty, and durable with a flush.
 
-use std::sync::MutexGuard;
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::MutexGuard;
 use diffcache_partitions::Slot;
 
 use super::entries::STEP;

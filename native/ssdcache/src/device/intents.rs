@@ -11,9 +11,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::{Mutex, MutexGuard};
 use diffcache_base::words::Words;
 
 use super::disk::Disk;
