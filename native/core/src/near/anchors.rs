@@ -59,24 +59,75 @@ pub struct Anchor {
     pub hash: u64,
 }
 
+/// Places that are looked at together, by `LANES` hashes side by side: each waits for its last step, and all four take the time of one.
+const STRETCH: usize = LANES * LANE;
+const LANES: usize = 4;
+const LANE: usize = 1 << 10;
+
 /// Appends the anchors in `data`, which is less than 4 GiB, in order.
 pub fn find_anchors(data: &[u8], spacing: Spacing, out: &mut Vec<Anchor>) {
-    let mut rolling = 0u32;
-    let head = data.len().min(ANCHOR_LEN - 1);
-    for byte in &data[..head] {
-        rolling = (rolling << 2).wrapping_add(GEAR[usize::from(*byte)]);
-    }
-    // Each step shifts by two bits, so that a byte has left the hash after 16 steps.
-    for (start, byte) in data[head..].iter().enumerate() {
-        rolling = (rolling << 2).wrapping_add(GEAR[usize::from(*byte)]);
-        if rolling < spacing.threshold {
-            if let Some(hash) = anchor_hash(&data[start..start + ANCHOR_LEN]) {
-                out.push(Anchor {
-                    at: start as u32,
-                    hash,
-                });
+    let places = (data.len() + 1).saturating_sub(ANCHOR_LEN);
+    let mut at = 0;
+    let mut found = [[0; LANE]; LANES];
+    while places - at >= STRETCH {
+        let counts = find_in_lanes(
+            &data[at..at + STRETCH + ANCHOR_LEN - 1],
+            spacing,
+            &mut found,
+        );
+        for ((lane, found), count) in found.iter().enumerate().zip(counts) {
+            for place in &found[..count] {
+                push(data, at + lane * LANE + usize::from(*place), out);
             }
         }
+        at += STRETCH;
+    }
+    let mut rolling = start(data, at);
+    for place in at..places {
+        rolling = step(rolling, data[place + ANCHOR_LEN - 1]);
+        if rolling < spacing.threshold {
+            push(data, place, out);
+        }
+    }
+}
+
+/// Finds the places in each lane of a stretch whose hashes are small, without a branch that depends on them; returns their numbers.
+fn find_in_lanes(
+    stretch: &[u8],
+    spacing: Spacing,
+    found: &mut [[u16; LANE]; LANES],
+) -> [usize; LANES] {
+    let mut rolling: [u32; LANES] = std::array::from_fn(|lane| start(stretch, lane * LANE));
+    let mut counts = [0; LANES];
+    let ahead = &stretch[ANCHOR_LEN - 1..];
+    for place in 0..LANE {
+        for lane in 0..LANES {
+            rolling[lane] = step(rolling[lane], ahead[lane * LANE + place]);
+            found[lane][counts[lane]] = place as u16;
+            counts[lane] += usize::from(rolling[lane] < spacing.threshold);
+        }
+    }
+    counts
+}
+
+/// Returns the hash before the last byte of the anchor at a place.
+fn start(data: &[u8], place: usize) -> u32 {
+    let bytes = data[place.min(data.len())..].iter().take(ANCHOR_LEN - 1);
+    bytes.fold(0, |rolling, byte| step(rolling, *byte))
+}
+
+/// Each step shifts by two bits, so that a byte has left the hash after 16 steps.
+#[inline]
+fn step(rolling: u32, byte: u8) -> u32 {
+    (rolling << 2).wrapping_add(GEAR[usize::from(byte)])
+}
+
+fn push(data: &[u8], place: usize, out: &mut Vec<Anchor>) {
+    if let Some(hash) = anchor_hash(&data[place..place + ANCHOR_LEN]) {
+        out.push(Anchor {
+            at: place as u32,
+            hash,
+        });
     }
 }
 
@@ -127,6 +178,30 @@ mod tests {
             .collect();
         assert!(found.len() > 900, "{}", found.len());
         assert_eq!(found, later);
+    }
+
+    #[test]
+    fn anchors_are_those_of_each_place_alone() {
+        let data = noise(4, 3 * STRETCH + 100);
+        let is_anchor = |place: &usize| {
+            let bytes = data[*place..place + ANCHOR_LEN].iter();
+            bytes.fold(0, |rolling, byte| step(rolling, *byte)) < DENSE.threshold
+        };
+        for len in [
+            0,
+            15,
+            16,
+            100,
+            STRETCH + 14,
+            STRETCH + 15,
+            STRETCH + 16,
+            data.len(),
+        ] {
+            let places = (0..(len + 1).saturating_sub(ANCHOR_LEN)).filter(is_anchor);
+            let found = anchors(&data[..len], DENSE);
+            let found: Vec<usize> = found.iter().map(|anchor| anchor.at as usize).collect();
+            assert_eq!(found, places.collect::<Vec<_>>());
+        }
     }
 
     #[test]
