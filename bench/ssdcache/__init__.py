@@ -55,6 +55,10 @@ CASES = (
                ' and qemu-storage-daemon.', 'served:servers',
                (*_SERVED, 'admin/ssd-cache'), _ROUNDS,
                ('fio', 'nbdkit', 'qemu-storage-daemon')),
+    cases.Case('memory', 'Reads of cached blocks in memory and past it, by'
+               ' io_uring and by threads.', 'memory:memory', _SERVED, (
+                   *_ROUNDS, cases.Option('blocks', 1 << 20, 'of the cache',
+                                          quick=1 << 14)), ('fio',)),
     cases.Case('neighbour', 'Cached reads of a volume while another one is'
                ' attached, detached, resized, trimmed, or hangs.',
                'neighbour:neighbour', _SERVED, _ROUNDS, ('nbdkit',)),

@@ -60,15 +60,17 @@ def finish(process: subprocess.Popen) -> dict:
     return json.loads(output[output.index('{'):])['jobs'][0]
 
 
-def measure(served: Served, how: str, seconds: int) -> dict[str, float]:
+def measure(served: Served, how: str, seconds: int, depth: int = 32,
+            ) -> dict[str, float]:
     """Return requests per second, and the server's microseconds for each.
 
-    :param how: ``read`` or ``write``, at random, 32 at a time
+    :param how: ``read`` or ``write``, at random
+    :param depth: how many at a time
     """
     process, uri = served
     before = processes.cpu_seconds(process.pid)
     job = fio(uri, f'--rw=rand{how}', '--norandommap', '--time_based',
-              '--iodepth=32', f'--runtime={seconds}')[how]
+              f'--iodepth={depth}', f'--runtime={seconds}')[how]
     spent = processes.cpu_seconds(process.pid) - before
     return {'rate': job['iops'], 'cpu_us': spent / job['total_ios'] * 1e6}
 
@@ -125,13 +127,15 @@ class Cache:
 @contextlib.contextmanager
 def cache(directory: pathlib.Path, capacity: int,
           volumes: dict[str, object], *words: str, empty: bool = True,
+          prefix: collections.abc.Sequence[str] = (),
           ) -> collections.abc.Iterator[Cache]:
     """Run the cache.
 
     :param volumes: origins and options, by names
+    :param prefix: a command that starts it
     :param empty: forget what the device has
     """
-    line = processes.own(
+    line = [*prefix] + processes.own(
         'diffcache', 'ssdcache', 'serve', '--device', directory / 'device',
         '--socket', directory / 'cache.socket', '--control',
         directory / 'control', '--state', directory / 'state', '--capacity',

@@ -2,14 +2,26 @@
 
 mod buffers;
 mod pace;
+mod ring;
 mod transmission;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::time::Duration;
 
+pub use ring::{check as check_ring, Disk};
 pub use transmission::transmit;
+
+/// What was read of a [`Disk`].
+#[derive(Debug, Clone, Copy)]
+pub struct Pieces<'a> {
+    /// All the bytes; none: the file could not be read.
+    pub bytes: Option<&'a [u8]>,
+    /// What it took, if that is known.
+    pub took: Option<Duration>,
+}
 
 /// What a client reads and writes.
 ///
@@ -28,6 +40,23 @@ pub trait Export: Send + Sync + 'static {
     /// Fills the buffer, if that is possible without waiting for a disk. `false`: it is not, and
     /// the buffer may have anything.
     fn read_now(&self, read: &Self::Read, buffer: &mut [u8]) -> bool;
+
+    /// A file that bytes are read from without threads; none: there is no such.
+    fn disk(&self) -> Option<Disk<'_>> {
+        None
+    }
+
+    /// Where in this file the bytes of a read are with those around them that have to be read, too,
+    /// as offsets and lengths; none: not all are there.
+    fn pieces(&self, _read: &Self::Read) -> Option<Vec<(u64, usize)>> {
+        None
+    }
+
+    /// Fills the buffer with what was read at the [pieces](Self::pieces), which took this time if it
+    /// is known. `false`: that is not what was to be read, and the buffer may have anything.
+    fn take_pieces(&self, _read: &Self::Read, _pieces: Pieces<'_>, _buffer: &mut [u8]) -> bool {
+        false
+    }
 
     /// Fills the buffer.
     ///

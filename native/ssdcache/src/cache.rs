@@ -38,11 +38,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use diffcache_base::locks::{begin, ShortGuard, ShortLock, Unpoisoned};
+use diffcache_base::sync::atomic::AtomicU64;
 use diffcache_base::sync::{Arc, Condvar, Mutex, RwLock};
 use diffcache_partitions::eviction::Policy;
 use diffcache_partitions::Block;
 
-use crate::device::disk::Disk;
+use crate::device::disk::{Disk, Files};
 use crate::device::format::BLOCK;
 use crate::device::losses::LossNotes;
 use crate::device::unsaved::Notes;
@@ -119,6 +120,9 @@ pub struct Cache {
     failed: OnceLock<bool>,
     note_failure: NoteFailure,
     pace: Pace,
+    /// Reads of pieces, and those that were not as expected.
+    ring_reads: AtomicU64,
+    ring_refused: AtomicU64,
     /// Tell which origins the device may have newer blocks of.
     unsaved: Option<Notes>,
     /// Tell what origins lost.
@@ -153,6 +157,12 @@ impl Cache {
         }
         self.forget_unsaved_others();
         Ok(self)
+    }
+
+    /// The device's files for reads of [pieces](Self::pieces), if they are open.
+    #[must_use]
+    pub fn files(&self) -> Option<&Files> {
+        self.device.files()
     }
 
     /// The attached volumes.

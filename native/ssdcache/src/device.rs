@@ -5,6 +5,7 @@
 //! power cut loses are recognised by checksums, and by [`intents`]. Entries of dirty blocks, which
 //! the origin lacks, say whether they were written after a flush of their data.
 
+pub mod aligned;
 pub mod disk;
 mod entries;
 pub mod failure;
@@ -18,6 +19,7 @@ pub mod unsaved;
 
 use std::collections::HashSet;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use diffcache_base::locks::{begin, Unpoisoned};
 use diffcache_base::sync::Mutex;
@@ -25,7 +27,8 @@ use diffcache_base::words::Words;
 use diffcache_partitions::Slot;
 use thiserror::Error;
 
-use disk::Disk;
+use aligned::Aligned;
+use disk::{Disk, Files};
 use format::{
     Entry, FormatError, RecordCopy, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY, INTENTS,
     VOLUME, VOLUMES,
@@ -78,6 +81,8 @@ pub struct Place {
 /// A formatted cache device.
 pub struct Device {
     disk: Box<dyn Disk>,
+    /// Its files, if they are used.
+    files: Option<Files>,
     superblock: Superblock,
     intents: Intents,
     /// Whether the host was started since it was last written.
@@ -127,6 +132,7 @@ impl Device {
         Ok(Self {
             intents: Intents::load(disk.as_ref())?,
             disk,
+            files: None,
             superblock,
             rebooted: false,
             foreign: false,
@@ -181,6 +187,7 @@ impl Device {
             rebooted: superblock.boot != place.boot,
             foreign: superblock.host != place.host,
             disk,
+            files: None,
             superblock,
             newest: Mutex::new(vec![(0, 0); VOLUMES]),
             doubled: Mutex::default(),
@@ -191,6 +198,31 @@ impl Device {
             ..superblock
         };
         Ok(device)
+    }
+
+    /// Opens the files for reads of data by those who use them.
+    ///
+    /// # Errors
+    /// The device does not take reads past the memory of the system.
+    pub fn open_files(&mut self) -> io::Result<()> {
+        let files = self.disk().files()?.ok_or(io::ErrorKind::Unsupported)?;
+        let mut block = Aligned::new(BLOCK);
+        let at = self.superblock.data_at(0);
+        files.direct.read_exact_at(block.get_mut(), at)?;
+        self.files = Some(files);
+        Ok(())
+    }
+
+    /// The files for reads of data, if they are open.
+    #[must_use]
+    pub fn files(&self) -> Option<&Files> {
+        self.files.as_ref()
+    }
+
+    /// Where the data of a slot are in them.
+    #[must_use]
+    pub fn data_at(&self, slot: Slot) -> u64 {
+        self.superblock.data_at(slot)
     }
 
     /// Its disk, for what may take long.

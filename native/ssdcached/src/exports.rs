@@ -1,9 +1,10 @@
 //! The volumes of a cache as exports of NBD.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use diffcache_nbd::server::Export;
+use diffcache_nbd::server::{Disk, Export, Pieces};
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 
 use crate::queues::Queues;
@@ -58,6 +59,24 @@ impl Export for CachedVolume {
     fn read_now(&self, read: &PendingRead, buffer: &mut [u8]) -> bool {
         let _running = self.gate.begin();
         self.cache.read_now(&self.volume, read, buffer)
+    }
+
+    fn disk(&self) -> Option<Disk<'_>> {
+        let files = self.cache.files()?;
+        Some(Disk {
+            direct: files.direct.as_fd(),
+            buffered: files.buffered.as_fd(),
+        })
+    }
+
+    fn pieces(&self, read: &PendingRead) -> Option<Vec<(u64, usize)>> {
+        self.cache.pieces(read)
+    }
+
+    fn take_pieces(&self, read: &PendingRead, pieces: Pieces<'_>, buffer: &mut [u8]) -> bool {
+        let _running = self.gate.begin();
+        let found = (pieces.bytes, pieces.took);
+        self.cache.take_pieces(&self.volume, read, found, buffer)
     }
 
     fn read(&self, read: PendingRead, buffer: &mut [u8]) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diffcache_nbd::server::check_ring;
 use diffcache_ssdcache::cache::origin::{self, held, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, Mode};
 use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
@@ -42,10 +43,14 @@ pub fn open(config: &mut Config) -> Result<(Cache, Arc<Origins>), ConfigError> {
         },
         origins: Arc::new(Origins::new(state.to_owned(), (device, inode))),
     };
-    let (device, attachments, notes) = match config.format {
+    let (mut device, attachments, notes) = match config.format {
         true => opening.format_device(file, volumes)?,
         false => opening.reopen_device(file, volumes)?,
     };
+    match check_ring().and_then(|()| device.open_files()) {
+        Ok(()) => log::info!("Cached blocks are read by io_uring"),
+        Err(error) => log::info!("Cached blocks are read by threads: no io_uring: {error}"),
+    }
     let note = opening.note_of(&device)?;
     let losses = LossNotes::new(state, &opening.place.boot);
     let cache = Cache::open(device, config.cache.options()?, attachments)?

@@ -1,6 +1,7 @@
 //! A cache with its clients and commands in this process, and origins that fail as disks do.
 
 mod client;
+mod direct;
 mod history;
 mod leaving;
 mod model;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use diffcache_ssdcache::cache::Cache;
+use rustix::fs::{fadvise, Advice};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -28,6 +30,12 @@ use client::Client;
 
 /// Blocks of the cache.
 const CAPACITY: u32 = 64;
+
+/// Has the system forget what it has of the device in memory, but for what is being written.
+fn forget_memory(folder: &TempDir) {
+    let device = File::open(folder.path().join("ssd")).unwrap();
+    fadvise(&device, 0, None, Advice::DontNeed).unwrap();
+}
 
 /// What a process has, of which others may follow in the same folder.
 struct Process {

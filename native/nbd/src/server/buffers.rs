@@ -15,7 +15,7 @@ const MOST_TOGETHER: usize = 16;
 const OUTPUT: usize = 512 << 10;
 
 /// What was received and is not used yet, and answers that are not sent yet.
-pub struct Reader {
+pub struct Buffers {
     input: Box<[u8]>,
     from: usize,
     to: usize,
@@ -26,7 +26,7 @@ pub struct Reader {
     room: usize,
 }
 
-impl Reader {
+impl Buffers {
     pub fn new() -> Self {
         Self {
             input: vec![0; INPUT].into(),
@@ -50,14 +50,30 @@ impl Reader {
 
     /// Waits for more bytes. `false`: the client left, and not within a request.
     pub fn fill(&mut self, mut stream: &UnixStream) -> io::Result<bool> {
-        self.input.copy_within(self.from..self.to, 0);
-        (self.from, self.to) = (0, self.to - self.from);
+        self.make_room();
         let count = loop {
             match stream.read(&mut self.input[self.to..]) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => break result?,
             }
         };
+        self.count(count)
+    }
+
+    /// Adds bytes that were received, of which half as many as there is room for may come, while there is no request.
+    /// Returns what [`fill`](Self::fill) does.
+    pub fn put(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        self.make_room();
+        self.input[self.to..][..bytes.len()].copy_from_slice(bytes);
+        self.count(bytes.len())
+    }
+
+    fn make_room(&mut self) {
+        self.input.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+    }
+
+    fn count(&mut self, count: usize) -> io::Result<bool> {
         self.to += count;
         match (count, self.to) {
             (0, 0) => Ok(false),

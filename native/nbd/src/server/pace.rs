@@ -1,4 +1,4 @@
-//! How long the last requests took that may wait for a disk.
+//! How long the last requests took that may wait for a disk, and whether bytes are in memory.
 
 use std::time::Duration;
 
@@ -38,6 +38,48 @@ impl Pace {
     #[must_use]
     pub fn is_quick(&self) -> bool {
         measured(self.sum / WEIGHT < QUICK.as_nanos() as u64)
+    }
+}
+
+/// Whether it is worth to look in the memory of the system for bytes, by what was found before.
+pub struct Tries {
+    /// An exponentially weighted mean of those found: [`ALL`](Self::ALL) is all.
+    found: u32,
+    /// Reads until one is read through memory.
+    left: u32,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self {
+            found: Self::ALL,
+            left: Self::FEW,
+        }
+    }
+}
+
+impl Tries {
+    const ALL: u32 = 1 << 16;
+    /// The weight of the last one is one to this.
+    const WEIGHT: u32 = 16;
+    /// If fewer are found, few are looked for: one that is not costs a tenth of what one that is
+    /// saves.
+    const LEAST: u32 = Self::ALL / 8;
+    /// One of as many is looked for in any case, and read through memory if it is not there: so
+    /// memory has what is read often.
+    const FEW: u32 = 16;
+
+    /// Whether the next one is to be looked for, and whether to be read through memory.
+    pub fn next(&mut self) -> (bool, bool) {
+        self.left = self.left.checked_sub(1).unwrap_or(Self::FEW - 1);
+        let is_one_of_few = self.left == 0;
+        (is_one_of_few || self.found >= Self::LEAST, is_one_of_few)
+    }
+
+    /// Counts one that was looked for.
+    pub fn count(&mut self, is_found: bool) {
+        let one = if is_found { Self::ALL } else { 0 };
+        self.found = self.found - self.found / Self::WEIGHT + one / Self::WEIGHT;
     }
 }
 
@@ -105,5 +147,38 @@ mod tests {
         assert!(!pace.is_quick());
         let quick = requests_until_quick(&mut pace, 8 * US);
         assert!(quick.is_some_and(|count| count < 30), "{quick:?}");
+    }
+
+    /// How many of 160 reads are looked for in memory, after many of which this part was there; and
+    /// how many are read through it.
+    fn looked_for(percent: u32) -> [usize; 2] {
+        let mut tries = Tries::default();
+        let mut next = |number: u32| {
+            let (is_due, fills) = tries.next();
+            if is_due {
+                tries.count(number * 37 % 100 < percent);
+            }
+            [usize::from(is_due), usize::from(fills)]
+        };
+        (0..10_160).fold([0; 2], |sum, number| match (number, next(number)) {
+            (10_000.., one) => [sum[0] + one[0], sum[1] + one[1]],
+            _ => sum,
+        })
+    }
+
+    #[test]
+    fn bytes_are_looked_for_in_memory_where_they_were() {
+        assert_eq!([160, 10], looked_for(100));
+        assert_eq!([160, 10], looked_for(50));
+        assert_eq!([10, 10], looked_for(0));
+    }
+
+    #[test]
+    fn bytes_that_come_to_memory_are_soon_found_there() {
+        let mut tries = Tries::default();
+        (0..1000).for_each(|_| tries.count(false));
+        assert_eq!(1, (0..16).filter(|_| tries.next().0).count());
+        (0..3).for_each(|_| tries.count(true));
+        assert!((0..100).all(|_| tries.next().0));
     }
 }

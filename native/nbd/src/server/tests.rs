@@ -1,5 +1,6 @@
 //! Clients of all kinds, against an export in memory.
 
+mod direct;
 mod handshake;
 mod requests;
 #[cfg(feature = "schedules")]
@@ -127,12 +128,12 @@ impl Export for Memory {
     }
 }
 
-struct One(Arc<Memory>);
+struct One<E>(Arc<E>);
 
-impl Exports for One {
-    type Export = Memory;
+impl<E: Export> Exports for One<E> {
+    type Export = E;
 
-    fn find(&self, name: &str) -> io::Result<Option<Arc<Memory>>> {
+    fn find(&self, name: &str) -> io::Result<Option<Arc<E>>> {
         Ok((name == NAME).then(|| self.0.clone()))
     }
 }
@@ -145,7 +146,7 @@ struct Client {
 
 impl Client {
     /// A client that has not said anything.
-    fn new(memory: &Arc<Memory>) -> Self {
+    fn new<E: Export>(memory: &Arc<E>) -> Self {
         let (stream, other) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let exports = One(memory.clone());
@@ -157,7 +158,7 @@ impl Client {
     }
 
     /// A client that has chosen the export.
-    fn chosen(memory: &Arc<Memory>) -> Self {
+    fn chosen<E: Export>(memory: &Arc<E>) -> Self {
         let mut client = Self::new(memory);
         client.greet();
         client.ask(option::GO, &export_data(NAME, &[]));

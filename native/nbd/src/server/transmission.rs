@@ -4,10 +4,15 @@
 //! answers itself, many with one system call. Before it serves a request that may wait, another
 //! thread becomes the reader, so that slow requests do not keep others from being served.
 //!
+//! Reads past the page cache do not wait for one another in threads: see [`direct`].
+//!
 //! Another thread costs more than a write to the page cache. While such requests are quick (see
 //! [`pace`](super::pace)), the thread that is the reader serves them, too. It lends the reader
 //! meanwhile: if one of them is not quick after all, a thread that watches takes the reader over.
 
+mod direct;
+
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -16,10 +21,11 @@ use std::time::{Duration, Instant};
 use diffcache_base::locks::Unpoisoned;
 use diffcache_base::sync::{self, thread, Arc, Condvar, Mutex, MutexGuard};
 
-use super::buffers::Reader;
+use super::buffers::Buffers;
 use super::pace::Pace;
 use super::Export;
 use crate::protocol::{errno, number, Command, Request, MAX_DATA, REPLY_BYTES};
+use direct::{Direct, Step};
 
 /// Threads of a client: requests that wait at the same time.
 const MAX_THREADS: usize = 64;
@@ -33,11 +39,16 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// # Errors
 /// The client broke the protocol, or the connection failed.
 pub fn transmit<E: Export>(stream: UnixStream, export: Arc<E>) -> io::Result<()> {
+    let reader = Reader {
+        buffers: Buffers::new(),
+        direct: Direct::new(export.as_ref(), &stream),
+    };
     let connection = Arc::new(Connection {
         stream,
         export,
         turns: Mutex::new(Turns {
-            reader: Some(Box::new(Reader::new())),
+            reader: Some(Box::new(reader)),
+            tasks: VecDeque::new(),
             loan: None,
             loans: 0,
             watch: Watch::None,
@@ -71,10 +82,26 @@ enum Watch {
     Watched,
 }
 
+/// What a thread needs to take requests.
+struct Reader<R> {
+    buffers: Buffers,
+    direct: Direct<R>,
+}
+
+/// What a thread does next.
+enum Turn<R> {
+    /// Take requests.
+    Read(Box<Reader<R>>),
+    /// Serve one that another thread took.
+    Serve(Request, Task<R>),
+}
+
 /// Which thread takes requests, and how many there are.
-struct Turns {
+struct Turns<R> {
     /// None while a thread has it for itself.
-    reader: Option<Box<Reader>>,
+    reader: Option<Box<Reader<R>>>,
+    /// Requests that the reader took for threads that were called.
+    tasks: VecDeque<(Request, Task<R>)>,
     /// The number of the loan, while the thread that serves a request needs the reader back.
     loan: Option<u64>,
     /// How many loans there were.
@@ -89,9 +116,9 @@ struct Turns {
     pace: Pace,
 }
 
-impl Turns {
+impl<R> Turns<R> {
     /// Takes the reader, if no thread needs it back.
-    fn take_reader(&mut self) -> Option<Box<Reader>> {
+    fn take_reader(&mut self) -> Option<Box<Reader<R>>> {
         if self.loan.is_some() {
             return None;
         }
@@ -104,7 +131,7 @@ impl Turns {
     }
 
     /// Ends a loan; none if it has ended.
-    fn take_back(&mut self, loan: u64) -> Option<Box<Reader>> {
+    fn take_back(&mut self, loan: u64) -> Option<Box<Reader<R>>> {
         if self.loan != Some(loan) || !self.is_open {
             return None;
         }
@@ -113,10 +140,10 @@ impl Turns {
     }
 }
 
-struct Connection<E> {
+struct Connection<E: Export> {
     stream: UnixStream,
     export: Arc<E>,
-    turns: Mutex<Turns>,
+    turns: Mutex<Turns<E::Read>>,
     /// A thread may become the reader, or none will.
     changed: Condvar,
     /// A thread ended.
@@ -141,8 +168,23 @@ impl<E: Export> Connection<E> {
     fn work(self: &Arc<Self>) {
         let mut answer = Vec::new();
         let mut kept = None;
-        while let Some(mut reader) = kept.take().or_else(|| self.take_turn()) {
+        while let Some(turn) = kept.take().map(Turn::Read).or_else(|| self.take_turn()) {
+            let mut reader = match turn {
+                Turn::Read(reader) => reader,
+                Turn::Serve(request, task) => {
+                    self.perform(&request, task, &mut answer);
+                    self.send(&answer);
+                    continue;
+                }
+            };
             match self.take(&mut reader) {
+                Ok(Some(task)) if reader.direct.is_busy() => {
+                    if let Some((request, task)) = self.hand_over(task) {
+                        self.perform(&request, task, &mut answer);
+                        self.send(&answer);
+                    }
+                    kept = Some(reader);
+                }
                 Ok(Some((request, task))) if !is_paced(&request, &task) => {
                     self.send_all(&mut reader);
                     self.pass_turn(reader);
@@ -155,7 +197,10 @@ impl<E: Export> Connection<E> {
                     self.perform(&request, task, &mut answer);
                     kept = self.end(loan, started.elapsed(), &answer);
                 }
-                Ok(None) => self.close(),
+                Ok(None) => {
+                    let settled = self.settle(&mut reader, &mut answer);
+                    settled.map_or_else(|error| self.fail(error), |()| self.close());
+                }
                 Err(error) => self.fail(error),
             }
         }
@@ -163,15 +208,18 @@ impl<E: Export> Connection<E> {
         self.ended.notify_all();
     }
 
-    /// Waits until this thread is the reader; none: it is not needed any more.
-    fn take_turn(&self) -> Option<Box<Reader>> {
+    /// Waits until there is something to do; none: this thread is not needed any more.
+    fn take_turn(&self) -> Option<Turn<E::Read>> {
         let mut turns = self.turns.lock().unpoisoned();
         loop {
+            if let Some((request, task)) = turns.tasks.pop_front() {
+                return Some(Turn::Serve(request, task));
+            }
             if !turns.is_open {
                 return None;
             }
             if let Some(reader) = turns.take_reader() {
-                return Some(reader);
+                return Some(Turn::Read(reader));
             }
             if turns.watch == Watch::Called {
                 turns = self.watch(turns);
@@ -179,7 +227,8 @@ impl<E: Export> Connection<E> {
             }
             let (woken, has_timed_out) = self.wait(turns, IDLE);
             turns = woken;
-            let is_called = turns.reader.is_some() || turns.watch == Watch::Called;
+            let is_called =
+                turns.reader.is_some() || turns.watch == Watch::Called || !turns.tasks.is_empty();
             if has_timed_out && !is_called && turns.waiting > 0 {
                 return None;
             }
@@ -187,7 +236,10 @@ impl<E: Export> Connection<E> {
     }
 
     /// Waits while the reader is lent again and again. Ends a loan that takes long.
-    fn watch<'a>(&'a self, mut turns: MutexGuard<'a, Turns>) -> MutexGuard<'a, Turns> {
+    fn watch<'a>(
+        &'a self,
+        mut turns: MutexGuard<'a, Turns<E::Read>>,
+    ) -> MutexGuard<'a, Turns<E::Read>> {
         turns.watch = Watch::Watched;
         loop {
             let seen = turns.loans;
@@ -196,7 +248,7 @@ impl<E: Export> Connection<E> {
             if has_timed_out && turns.loans == seen {
                 turns.loan = None;
             }
-            let is_free = turns.loan.is_none() && turns.reader.is_some();
+            let is_free = turns.loan.is_none() && turns.reader.is_some() || !turns.tasks.is_empty();
             let is_over = has_timed_out && turns.loans == seen;
             if is_over || is_free || !turns.is_open {
                 turns.watch = Watch::None;
@@ -207,9 +259,9 @@ impl<E: Export> Connection<E> {
 
     fn wait<'a>(
         &'a self,
-        mut turns: MutexGuard<'a, Turns>,
+        mut turns: MutexGuard<'a, Turns<E::Read>>,
         longest: Duration,
-    ) -> (MutexGuard<'a, Turns>, bool) {
+    ) -> (MutexGuard<'a, Turns<E::Read>>, bool) {
         turns.waiting += 1;
         let place = (&self.turns, &self.changed);
         let (mut woken, has_timed_out) = sync::wait_timeout(place, turns, longest);
@@ -219,7 +271,7 @@ impl<E: Export> Connection<E> {
 
     /// Lends the reader or, if requests take long, leaves it to another thread. Returns the number
     /// of the loan.
-    fn begin(self: &Arc<Self>, mut reader: Box<Reader>) -> Option<u64> {
+    fn begin(self: &Arc<Self>, mut reader: Box<Reader<E::Read>>) -> Option<u64> {
         let mut turns = self.turns.lock().unpoisoned();
         if !turns.pace.is_quick() {
             drop(turns);
@@ -233,14 +285,19 @@ impl<E: Export> Connection<E> {
         let loan = turns.loan;
         if turns.watch == Watch::None {
             turns.watch = Watch::Called;
-            self.call(turns);
+            self.call(turns, 1);
         }
         loan
     }
 
     /// Answers a request. Returns the reader, if this thread lent it and may have it back; it has
     /// the answer then.
-    fn end(&self, loan: Option<u64>, spent: Duration, answer: &[u8]) -> Option<Box<Reader>> {
+    fn end(
+        &self,
+        loan: Option<u64>,
+        spent: Duration,
+        answer: &[u8],
+    ) -> Option<Box<Reader<E::Read>>> {
         let mut turns = self.turns.lock().unpoisoned();
         turns.pace.count(spent);
         let reader = loan.and_then(|loan| turns.take_back(loan));
@@ -249,7 +306,7 @@ impl<E: Export> Connection<E> {
             self.send(answer);
             return None;
         };
-        if !reader.add(answer) {
+        if !reader.buffers.add(answer) {
             self.send_all(&mut reader);
             self.send(answer);
         }
@@ -257,29 +314,34 @@ impl<E: Export> Connection<E> {
     }
 
     /// Makes another thread the reader; the only thread stays it, and becomes it again later.
-    fn pass_turn(self: &Arc<Self>, reader: Box<Reader>) {
+    fn pass_turn(self: &Arc<Self>, reader: Box<Reader<E::Read>>) {
         let mut turns = self.turns.lock().unpoisoned();
         turns.reader = Some(reader);
-        self.call(turns);
+        let needed = turns.tasks.len() + 1;
+        self.call(turns, needed);
     }
 
-    /// Calls a thread that waits, or a new one.
-    fn call(self: &Arc<Self>, mut turns: MutexGuard<'_, Turns>) {
-        let is_missing = turns.waiting == 0 && turns.threads < MAX_THREADS;
-        turns.threads += usize::from(is_missing);
+    /// Calls a thread that waits, or a new one if fewer wait than are needed. `false`: there are no
+    /// more.
+    fn call(self: &Arc<Self>, mut turns: MutexGuard<'_, Turns<E::Read>>, needed: usize) -> bool {
+        let is_missing = turns.waiting < needed;
+        let starts = is_missing && turns.threads < MAX_THREADS;
+        turns.threads += usize::from(starts);
         drop(turns);
-        if !is_missing {
+        if !starts {
             self.changed.notify_one();
-            return;
+            return !is_missing;
         }
         let connection = self.clone();
         let work = move || connection.work();
-        if let Err(error) = thread::Builder::new().spawn(work) {
+        let started = thread::Builder::new().spawn(work);
+        if let Err(error) = &started {
             log::warn!(
                 "Could not start a thread, requests of a client wait for each other: {error}"
             );
             self.turns.lock().unpoisoned().threads -= 1;
         }
+        started.is_ok()
     }
 
     /// Takes no more requests.
@@ -298,19 +360,26 @@ impl<E: Export> Connection<E> {
 
     /// Answers reads that wait for nothing, up to a request that may; none: the client left.
     /// Answers that were not sent yet are in the reader.
-    fn take(&self, reader: &mut Reader) -> io::Result<Option<(Request, Task<E::Read>)>> {
+    fn take(&self, reader: &mut Reader<E::Read>) -> io::Result<Option<(Request, Task<E::Read>)>> {
         loop {
-            if reader.is_full() {
+            if reader.buffers.is_full() {
                 self.send_all(reader);
             }
-            if !reader.has_request() {
+            match self.complete(reader)? {
+                Step::Nothing => {}
+                Step::Done => continue,
+                Step::Left => return Ok(None),
+                Step::Again(request, read) => return Ok(Some((request, Task::Read(read)))),
+            }
+            let waits = reader.direct.is_full();
+            if waits || !reader.buffers.has_request() {
                 self.send_all(reader);
-                if !reader.fill(&self.stream)? {
+                if !self.wait_for_more(reader)? {
                     return Ok(None);
                 }
                 continue;
             }
-            let request = reader.request()?;
+            let request = reader.buffers.request()?;
             let length = request.length as usize;
             let task = match request.command {
                 Command::Disconnect => {
@@ -324,23 +393,20 @@ impl<E: Export> Connection<E> {
                     ));
                 }
                 Command::Write => {
-                    if !reader.has(length) {
+                    if !reader.buffers.has(length) {
                         self.send_all(reader);
                     }
-                    let data = reader.data(&self.stream, length)?;
+                    let data = reader.buffers.data(&self.stream, length)?;
                     self.check(&request).map_or(Task::Write(data), Task::Refuse)
                 }
                 Command::Read => match self.check(&request) {
                     Some(refusal) => Task::Refuse(refusal),
                     None => {
                         let read = self.export.begin_read(request.offset, length);
-                        if let Some(into) = reader.room(length) {
-                            if self.export.read_now(&read, into) {
-                                reader.answer(&request);
-                                continue;
-                            }
+                        match self.begin_direct(reader, &request, read) {
+                            None => continue,
+                            Some(read) => Task::Read(read),
                         }
-                        Task::Read(read)
                     }
                 },
                 Command::Trim | Command::WriteZeroes => {
@@ -395,10 +461,10 @@ impl<E: Export> Connection<E> {
         answer[..REPLY_BYTES].copy_from_slice(&request.reply(error).encode());
     }
 
-    fn send_all(&self, reader: &mut Reader) {
-        if !reader.answers().is_empty() {
-            self.send(reader.answers());
-            reader.clear_answers();
+    fn send_all(&self, reader: &mut Reader<E::Read>) {
+        if !reader.buffers.answers().is_empty() {
+            self.send(reader.buffers.answers());
+            reader.buffers.clear_answers();
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use diffcache_base::locks::{ShortLock, Unpoisoned};
+use diffcache_base::sync::atomic::AtomicU64;
 use diffcache_base::sync::{Arc, Condvar, Mutex, RwLock};
 use diffcache_base::words::Words;
 use diffcache_partitions::{Block, PartitionError, PartitionId, Partitioner, Settings, VolumeId};
@@ -62,6 +63,8 @@ impl Cache {
             volumes: RwLock::new(volumes),
             failed: OnceLock::new(),
             pace: Pace::default(),
+            ring_reads: AtomicU64::default(),
+            ring_refused: AtomicU64::default(),
             note_failure: Box::new(|_| Ok(())),
             unsaved: None,
             loss_notes: None,

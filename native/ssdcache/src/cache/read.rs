@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diffcache_partitions::{Block, Slot};
 
@@ -74,6 +74,51 @@ impl Cache {
         }
         volume.hit.note(read.started.elapsed());
         true
+    }
+
+    /// Where on the device the whole blocks of a read are, as offsets and lengths; none: not all are
+    /// cached.
+    #[must_use]
+    pub fn pieces(&self, read: &PendingRead) -> Option<Vec<(u64, usize)>> {
+        let mut rest = &read.found.as_ref()?.0[..];
+        let mut pieces = Vec::with_capacity(1);
+        while let Some(Source::Cached(slot, _)) = rest.first() {
+            let run = adjoining(rest);
+            pieces.push((self.device.data_at(*slot), run * BLOCK));
+            rest = &rest[run..];
+        }
+        rest.is_empty().then_some(pieces)
+    }
+
+    /// Fills the buffer of a read with what was read from its [pieces](Self::pieces), which took this time if it is known. `false`: it is not as expected,
+    /// because its block was written meanwhile, or the device could not be read.
+    pub fn take_pieces(
+        &self,
+        volume: &Volume,
+        read: &PendingRead,
+        (bytes, took): (Option<&[u8]>, Option<Duration>),
+        buffer: &mut [u8],
+    ) -> bool {
+        if let Some(took) = took {
+            self.pace.device.note(took);
+        }
+        Counters::add(&self.ring_reads, 1);
+        let sources = read.found.as_ref().map(|(sources, _)| sources);
+        let expected = bytes
+            .zip(sources)
+            .filter(|(bytes, sources)| are_expected(bytes, sources));
+        let skip = (read.offset % BLOCK as u64) as usize;
+        match expected.and_then(|(bytes, _)| bytes.get(skip..skip + buffer.len())) {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                volume.hit.note(read.started.elapsed());
+                true
+            }
+            None => {
+                Counters::add(&self.ring_refused, 1);
+                false
+            }
+        }
     }
 
     /// Fills the buffer of a read.
@@ -278,8 +323,13 @@ fn read_adjoining(
         return false;
     };
     let whole = into.len() == sources.len() * BLOCK;
-    let as_expected = |(data, source): (&[u8], &Source)| matches!(source, Source::Cached(_, expected) if checksum(data) == *expected);
-    whole && read(into, *slot) && into.chunks_exact(BLOCK).zip(sources).all(as_expected)
+    whole && read(into, *slot) && are_expected(into, sources)
+}
+
+/// Whether whole blocks are those of slots.
+fn are_expected(blocks: &[u8], sources: &[Source]) -> bool {
+    let is_expected = |(data, source): (&[u8], &Source)| matches!(source, Source::Cached(_, expected) if checksum(data) == *expected);
+    blocks.chunks_exact(BLOCK).zip(sources).all(is_expected)
 }
 
 /// How many of the first blocks are in slots that follow one another.

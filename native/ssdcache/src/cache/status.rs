@@ -29,6 +29,12 @@ pub struct DeviceStatus {
     pub free: u32,
     /// Blocks that their volumes lack.
     pub dirty: u32,
+    /// How cached data are read that are not in memory: `io_uring` or `threads`.
+    pub reads: &'static str,
+    /// Reads by io_uring.
+    pub ring_reads: u64,
+    /// Those of them whose data were not as expected, and that were done again by a thread.
+    pub ring_refused: u64,
 }
 
 /// Microseconds that requests took.
@@ -130,6 +136,12 @@ impl Cache {
                 blocks: state.blocks.capacity(),
                 free: state.blocks.unused(),
                 dirty,
+                reads: match self.files() {
+                    Some(_) => "io_uring",
+                    None => "threads",
+                },
+                ring_reads: self.ring_reads.load(Ordering::Relaxed),
+                ring_refused: self.ring_refused.load(Ordering::Relaxed),
             },
             volumes: volumes
                 .iter()

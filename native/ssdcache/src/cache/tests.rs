@@ -449,7 +449,15 @@ fn the_status_is_the_document_of_the_contract() {
         value.as_object().unwrap().keys().cloned().collect()
     };
     assert_eq!(
-        ["blocks", "dirty", "free", "state"],
+        [
+            "blocks",
+            "dirty",
+            "free",
+            "reads",
+            "ring_reads",
+            "ring_refused",
+            "state"
+        ],
         fields(&status["device"])[..]
     );
     let volume = &status["volumes"]["v"];

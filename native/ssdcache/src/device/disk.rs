@@ -3,14 +3,23 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 
-use rustix::fs::{fadvise, fallocate, Advice, FallocateFlags};
+use rustix::fs::{fadvise, fallocate, Advice, FallocateFlags, OFlags};
 use rustix::io::{preadv2, pwritev2, Errno, ReadWriteFlags};
 
 /// Zeroes that are written at once.
 const ZEROES: u64 = 1 << 20;
+
+/// A file that is open twice.
+pub struct Files {
+    /// Is read past the memory of the system.
+    pub direct: File,
+    /// Is read through it.
+    pub buffered: File,
+}
 
 /// A file, a block device, or what stands for one.
 pub trait Disk: Send + Sync {
@@ -26,6 +35,14 @@ pub trait Disk: Send + Sync {
     /// Fills a buffer from an offset, past the memory of the system if that is possible.
     fn read_afresh(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_at(buffer, offset)
+    }
+
+    /// The file that has the bytes, for others to read; none: there is no such.
+    ///
+    /// # Errors
+    /// It cannot be read past the memory of the system.
+    fn files(&self) -> io::Result<Option<Files>> {
+        Ok(None)
     }
 
     /// Writes bytes at an offset; they survive the end of the process, but not that of the host.
@@ -75,6 +92,10 @@ impl<T: Disk> Disk for Arc<T> {
 
     fn read_afresh(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.as_ref().read_afresh(buffer, offset)
+    }
+
+    fn files(&self) -> io::Result<Option<Files>> {
+        self.as_ref().files()
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -131,6 +152,17 @@ impl Disk for File {
         let length = NonZeroU64::new(buffer.len() as u64);
         fadvise(self, offset, length, Advice::DontNeed)?;
         self.read_exact_at(buffer, offset)
+    }
+
+    fn files(&self) -> io::Result<Option<Files>> {
+        // Opened anew, as all copies of a descriptor have the same flags.
+        let path = format!("/proc/self/fd/{}", self.as_raw_fd());
+        let flags = OFlags::DIRECT.bits() as i32;
+        let opened = File::options().read(true).custom_flags(flags).open(path);
+        Ok(Some(Files {
+            direct: opened?,
+            buffered: self.try_clone()?,
+        }))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

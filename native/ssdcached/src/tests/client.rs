@@ -48,12 +48,19 @@ impl Client {
 
     /// Waits for the answer to the only request that is under way.
     pub fn receive(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        let reply = Reply::receive(&self.stream)?;
-        assert_eq!(self.sent, reply.cookie);
-        reply.result()?;
-        let mut data = vec![0; length];
-        self.stream.read_exact(&mut data)?;
+        let (number, data) = self.receive_any(|_| length)?;
+        assert_eq!(self.sent, number);
         Ok(data)
+    }
+
+    /// Waits for the answer to any request, of which each has this length of data. Returns its number,
+    /// counted from 1.
+    pub fn receive_any(&mut self, length: impl Fn(u64) -> usize) -> io::Result<(u64, Vec<u8>)> {
+        let reply = Reply::receive(&self.stream)?;
+        reply.result()?;
+        let mut data = vec![0; length(reply.cookie)];
+        self.stream.read_exact(&mut data)?;
+        Ok((reply.cookie, data))
     }
 
     pub fn read(&mut self, offset: u64, length: usize) -> io::Result<Vec<u8>> {

@@ -128,6 +128,9 @@ impl History {
         }
         // What a server lost leaves its memory.
         self.volumes[n].origin.disk.evict();
+        if self.random.once_in(2) {
+            forget_memory(&self.folder);
+        }
     }
 
     fn write(&mut self, n: usize) {

@@ -9,6 +9,7 @@ use diffcache_base::locks::Unpoisoned;
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 
 use super::claim::Claim;
+use crate::device::aligned::Aligned;
 use crate::device::disk::Disk;
 
 /// A file or block device that is opened with `O_DIRECT`.
@@ -23,34 +24,6 @@ pub struct Direct {
     parts: RwLock<()>,
     /// Keeps others from the device.
     _claim: Option<Arc<Claim>>,
-}
-
-/// Addresses in memory are multiples of it.
-const ALIGNMENT: usize = 4096;
-
-/// Bytes whose address is a multiple of [`ALIGNMENT`].
-struct Aligned {
-    bytes: Vec<u8>,
-    range: Range<usize>,
-}
-
-impl Aligned {
-    fn new(length: usize) -> Self {
-        let bytes = vec![0; length + ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Self {
-            range: start..start + length,
-            bytes,
-        }
-    }
-
-    fn get(&self) -> &[u8] {
-        &self.bytes[self.range.clone()]
-    }
-
-    fn get_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.range.clone()]
-    }
 }
 
 impl Direct {
