@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::atomic::{AtomicBool, Ordering};
+use diffcache_base::sync::{wait_timeout, Arc, Condvar, Mutex};
 
 use crate::image::chunk::{Chunk, ChunkError, Outcome};
 
@@ -59,12 +59,13 @@ impl Flight {
     /// # Errors
     /// As `wait`.
     pub fn wait_for(&self, limit: Duration, are_local: impl Fn() -> bool) -> Outcome {
-        let waited =
-            self.changed
-                .wait_timeout_while(self.outcome.lock().unpoisoned(), limit, |outcome| {
-                    outcome.is_none() && !are_local()
-                });
-        let (outcome, _) = waited.unpoisoned();
+        let begin = Instant::now();
+        let mut outcome = self.outcome.lock().unpoisoned();
+        let mut is_over = false;
+        while !is_over && outcome.is_none() && !are_local() {
+            let left = limit.saturating_sub(begin.elapsed());
+            (outcome, is_over) = wait_timeout((&self.outcome, &self.changed), outcome, left);
+        }
         match &*outcome {
             Some(Ok(chunk)) => Ok(chunk.clone()),
             _ if are_local() => Ok(Chunk::Local),
@@ -261,6 +262,9 @@ impl Drop for Landing {
         }
     }
 }
+
+#[cfg(all(test, feature = "schedules"))]
+mod schedules;
 
 #[cfg(test)]
 mod tests {
