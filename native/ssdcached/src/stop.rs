@@ -69,7 +69,7 @@ pub fn watch(cache: &Arc<Cache>, gate: &Arc<Gate>, sockets: Vec<PathBuf>) -> io:
 
 fn end(cache: &Arc<Cache>, gate: &Arc<Gate>, sockets: &[PathBuf]) {
     drain(cache);
-    let flushed = flush(cache, gate);
+    let flushed = flush(cache, gate, FLUSH);
     if let Err(error) = &flushed {
         log::error!("Could not flush everything at the end: {error}");
     }
@@ -121,19 +121,19 @@ fn wait_while_written<T>(volume: &Volume, done: &Receiver<T>, deadline: Instant)
     None
 }
 
-/// Completes requests and flushes each volume, as far as its origin lets it; dirty blocks are durable
-/// then.
+/// Completes requests, for which it waits for a time, and flushes each volume, as far as its origin
+/// lets it; dirty blocks are durable then.
 ///
 /// # Errors
 /// The device or an origin cannot be flushed.
-pub(crate) fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
+pub(crate) fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>, requests: Duration) -> io::Result<()> {
     let closed = gate.clone();
     let is_closed = beside(move || {
         // No request passes from now on.
         std::mem::forget(closed.0.write().unpoisoned());
     })?;
     // After this time, requests wait for an origin that hangs; those of others have ended.
-    let _ = is_closed.recv_timeout(FLUSH);
+    let _ = is_closed.recv_timeout(requests);
     let committed = cache.clone();
     let committed = beside(move || committed.commit_all())?;
     let slow = |what: &str| Err(io::Error::other(format!("{what} takes too long")));

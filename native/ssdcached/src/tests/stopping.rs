@@ -1,5 +1,7 @@
 //! The end of a process while an origin hangs.
 
+use std::time::Duration;
+
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
 use diffcache_nbd::protocol::Command;
 
@@ -29,7 +31,8 @@ fn an_origin_that_hangs_at_the_end_keeps_no_other_one_from_being_flushed() {
             stuck.send(Command::Write, (0, 4096), &[3; 4096]).unwrap();
             valve.wait_for(1);
         }
-        let flushed = stop::flush(&process.cache, &process.gate);
+        // No time is long enough for a write that hangs, and none is needed without one.
+        let flushed = stop::flush(&process.cache, &process.gate, Duration::ZERO);
         let failed = flushed.err().map(|error| error.to_string());
         let slow = "volume v: its origin takes too long".to_owned();
         // A write that has no answer is sent again to the next process.
