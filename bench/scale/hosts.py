@@ -256,6 +256,8 @@ def rest(site: Deployment, conductors: list[int], agents: list[int],
             statements['Com_commit'] + statements['Com_rollback']) / beats,
         'broker, KB for each host and hour':
             (after.bytes - before.bytes) / hosts / seconds * 3.6,
+        'broker, bytes for each heartbeat':
+            (after.bytes - before.bytes) / beats,
         'connections of each agent': of_agents / hosts,
         'queues for each agent': len(queues) / hosts}
 

@@ -47,6 +47,8 @@ RETRY_SECONDS = 2.0
 # Holdings are compared with the conductor's once in this many heartbeats, if
 # they changed or not: that finds what a lost or overtaken report left wrong.
 REPEAT_HOLDINGS = 20
+# The same, for what changes all the time of an SSD cache.
+_REPEAT_VOLUMES = 8
 # Factor by which a rate has to change to be reported before its time.
 _MUCH = 1.25
 
@@ -301,7 +303,7 @@ class ConductorLink:
         has_new = not names <= self._reported_names
         self._reported_names = names
         self._volumes_due = time.monotonic() + self._interval * (
-            1 if has_new else REPEAT_HOLDINGS)
+            1 if has_new else _REPEAT_VOLUMES)
 
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(

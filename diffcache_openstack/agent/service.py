@@ -125,7 +125,7 @@ WILDCARDS = ('0.0.0.0', '[::]')  # nosec B104
 _RECIPES_CAPACITY = 10 ** 9
 # Exchanges of what servers read for each heartbeat: hosts that boot at the
 # same time learn from each other while they boot.
-_EXCHANGES = 3
+_EXCHANGES = 8
 
 
 class Agent(service.Service):

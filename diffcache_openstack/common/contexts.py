@@ -21,6 +21,10 @@ BOUND_HOST = 'diffcache_bound_host'
 _REQUEST_ID = re.compile(
     r'req-[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}', re.ASCII)
 
+# Of a context's values; the second one is made of others.
+_LEFT_OUT = ('auth_token', 'user_identity')
+_EMPTY = context.RequestContext(overwrite=False).to_dict()
+
 
 def current_request_id() -> str | None:
     """Return the ID of the request that this thread works for.
@@ -57,9 +61,18 @@ class RequestContext(context.RequestContext):
     #: by that host; None if its sender may act for any host
     bound_host: str | None = None
 
+    def to_rpc(self) -> dict[str, typing.Any]:
+        """Return what from_rpc() needs, without what it takes for granted.
+
+        The token is left out: no service behind the API acts with the rights
+        of its callers.
+        """
+        return {name: value for name, value in self.to_dict().items()
+                if name not in _LEFT_OUT and value != _EMPTY.get(name)}
+
     @classmethod
     def from_rpc(cls, values: dict[str, typing.Any]) -> 'RequestContext':
-        """Return the context that the caller serialised by to_dict().
+        """Return the context that the caller serialised by to_rpc().
 
         :param values: BOUND_HOST among them was added by this side
         """

@@ -54,11 +54,21 @@ class Heartbeats:
                 self._notifier.send_items(plan, host.name)
         return answer
 
+    def settle(self) -> None:
+        """Return when the heartbeats that came before are stored."""
+        self._batches.submit(None)
+
     def _put(self, hosts):
-        """Return answer, changed sites and whether the plan is another."""
+        """Return answer, changed sites and whether the plan is another.
+
+        :param hosts: None among them has nothing to store
+        """
+        known = [host for host in hosts if host is not None]
+        if not known:
+            return hosts
         now = versioned.now()
-        renewed = self._database.write(host_rows.renew_hosts, hosts, now)
-        return [self._answer(host, now, renewed.get(host.name))
+        renewed = self._database.write(host_rows.renew_hosts, known, now)
+        return [host and self._answer(host, now, renewed.get(host.name))
                 for host in hosts]
 
     def _answer(self, host, now, numbers):

@@ -11,29 +11,37 @@
 #    under the License.
 """Liveness of hosts, by their heartbeats."""
 
+import collections.abc
 import datetime
 
 from oslo_config import cfg
+from oslo_log import log
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import versioned
 
-# Before any host's last heartbeat.
-_NEVER = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LOG = log.getLogger(__name__)
 
 
 class Liveness:
     """Declares hosts dead that sent no heartbeat for long.
 
-    Missing heartbeats count only while the conductor can receive them: after
-    an outage of the conductor or of the database, hosts have the full
+    Missing heartbeats count only while the conductors can receive them, and
+    when those in their queue are stored: after an outage of the conductor, of
+    the broker or of the database, hosts have the full
     ``[conductor] host_timeout`` again.
+
+    :param caught_up: returns when the heartbeats that were sent before are
+        stored; raises ServiceUnavailable if that takes too long
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 caught_up: collections.abc.Callable[[], None]) -> None:
         self._conf = conf
         self._database = database
+        self._caught_up = caught_up
         self._listens_since = versioned.now()
 
     def check(self) -> tuple[list[str], set[str]]:
@@ -45,9 +53,16 @@ class Liveness:
         before = versioned.now() - datetime.timedelta(
             seconds=self._conf.conductor.host_timeout)
         try:
-            return self._database.write(
-                host_rows.expire_hosts,
-                before if before >= self._listens_since else _NEVER)
+            if not self._database.read(host_rows.any_silent, before) \
+                    or before < self._listens_since:
+                return [], set()
+            self._caught_up()
+            return self._database.write(host_rows.expire_hosts, before)
+        except exceptions.ServiceUnavailable as error:
+            LOG.warning('Declaring no host dead while heartbeats wait to be'
+                        ' received: %s', error)
+            self._listens_since = versioned.now()
+            return [], set()
         except Exception:
             # What hosts reported meanwhile did not get there either.
             self._listens_since = versioned.now()

@@ -12,6 +12,7 @@
 """The conductor as a service: RPC server and periodic work."""
 
 import datetime
+import functools
 import os
 import socket
 import uuid
@@ -23,6 +24,7 @@ import prometheus_client
 
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.cloud import volumes
+from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common.signing import host_keys
@@ -31,7 +33,9 @@ from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
 from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
+from diffcache_openstack.conductor.endpoints import heartbeats as beats
 from diffcache_openstack.conductor.endpoints import lazy as lazy_endpoint
+from diffcache_openstack.conductor import heartbeats
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
@@ -63,6 +67,7 @@ from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
+from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
 from diffcache_openstack.runtime import metrics
@@ -89,32 +94,53 @@ class ConductorService(service.Service):
         :raises PermanentError: the database's schema is not the code's
         """
         migration.wait_for_schema(self.conf)
-        machine = socket.gethostname()
-        name = f'{machine}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
+        name = f'{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
         self._database = engine.Database(self.conf)
+        # With connections of its own, however many other calls need some.
+        self._heartbeat_database = engine.Database(self.conf)
         self._bus = buses.open_bus(self.conf, host_keys.CONTROLLER)
         buses.warn_if_open(self._bus.security)
-        self._ledger = ledger.DatabaseLedger(
-            self._database, self.conf.messaging.signature_lifetime)
+        self._ledger = self._new_ledger(self._database)
         self._put_planning_together(name)
         self._put_versions_together(name)
-        self._liveness = liveness.Liveness(self.conf, self._database)
+        self._liveness = liveness.Liveness(
+            self.conf, self._database, functools.partial(
+                conductor_api.ConductorAPI(self._bus, self.conf)
+                .await_heartbeats,
+                contexts.RequestContext.for_service('conductor')))
         self._maps = maps.Maps(self.conf, self._database)
-        self._server = self._bus.server(
-            # A name that stays the same over restarts: the broker keeps a
-            # queue for each name for ever.
-            oslo_messaging.Target(topic=remote.CONDUCTOR_TOPIC,
-                                  server=machine),
-            self._endpoints(),
-            gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
+        self._servers = [
+            self._new_server(remote.CONDUCTOR_TOPIC, self._endpoints(),
+                             self._ledger),
+            self._new_server(remote.HEARTBEAT_TOPIC, [self._heartbeats()],
+                             self._new_ledger(self._heartbeat_database))]
         self._notifier.start()
-        self._bus.start(self._server)
+        for server in self._servers:
+            self._bus.start(server)
         if self.conf.notifications.enabled:
             self._listener = self._new_listener()
             self._listener.start()
         self._add_timers()
         self._start_metrics()
         LOG.info('Conductor %s is ready', name)
+
+    def _new_ledger(self, database):
+        return ledger.DatabaseLedger(
+            database, self.conf.messaging.signature_lifetime)
+
+    def _new_server(self, topic, endpoints, accepted):
+        """Return an RPC server with threads of its own."""
+        return self._bus.server(
+            # A name that stays the same over restarts: the broker keeps a
+            # queue for each name for ever.
+            oslo_messaging.Target(topic=topic, server=socket.gethostname()),
+            endpoints,
+            gate.Gate(methods.CONDUCTOR, self._bus.security, accepted))
+
+    def _heartbeats(self):
+        return beats.HeartbeatsManager(
+            heartbeats.Heartbeats(self._heartbeat_database, self._notifier),
+            addresses.Addresses(self.conf))
 
     def _new_listener(self) -> listening.Listener:
         """Return the listener to notifications, not started yet.
@@ -137,7 +163,7 @@ class ConductorService(service.Service):
         return [
             agent_endpoint.ConductorManager(
                 self._database, self._maps, self._planner, self._notifier,
-                self._bus.security, volumes, addresses.Addresses(self.conf)),
+                self._bus.security, volumes),
             cost_endpoint.CostsManager(self.conf, self._database, self._maps),
             self._proposals, self._precacher, volumes,
             volume_holds.VolumeHolds(self._database, agents), arriving,
@@ -159,8 +185,9 @@ class ConductorService(service.Service):
         """Finish the calls in progress, then stop."""
         if self.metrics is not None:
             self.metrics.stop()
-        self._server.stop()
-        self._server.wait()
+        for server in self._servers:
+            server.stop()
+            server.wait()
         if self._listener is not None:
             self._listener.stop()
         super().stop(graceful)
@@ -169,6 +196,7 @@ class ConductorService(service.Service):
         self._notifier.stop()
         self._bus.close()
         self._database.close()
+        self._heartbeat_database.close()
 
     def _start_metrics(self):
         """Serve metrics; each worker has those of the database."""
@@ -272,7 +300,7 @@ class ConductorService(service.Service):
 
     def _plan(self, site):
         try:
-            plan = self._planner.plan(site)
+            plan = self._planner.plan_if_changed(site)
         except (exceptions.NotFound, exceptions.Busy) as error:
             LOG.debug('Not planning site %s: %s', site, error)
             return
@@ -282,7 +310,8 @@ class ConductorService(service.Service):
                       self.conf.planner.interval, error)
             self._database.write(plans.set_planned, site, versioned.now())
             return
-        self._notifier.send_plan(plan)
+        if plan is not None:
+            self._notifier.send_plan(plan)
 
     def _tidy(self):
         for part in (self._proposals, self._precacher,

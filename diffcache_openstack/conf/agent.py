@@ -244,13 +244,13 @@ deleted. A file larger than the capacity is built and sent, but not cached.
 '''),
     cfg.IntOpt(
         'heartbeat_interval',
-        default=15,
+        default=40,
         min=1,
         advanced=True,
         help='''
 Seconds between two heartbeats to the conductor. With each heartbeat the agent
 fetches the site map if it changed, and resends reports that failed. Hosts
-exchange what servers read of arriving images three times as often. Must be
+exchange what servers read of arriving images eight times as often. Must be
 well below ``[conductor] host_timeout``.
 '''),
 ]

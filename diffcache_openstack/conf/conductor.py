@@ -32,7 +32,7 @@ several, agents do not notice the failure of one.
 '''),
     cfg.IntOpt(
         'host_timeout',
-        default=60,
+        default=120,
         min=2,
         mutable=True,
         advanced=True,
@@ -40,7 +40,8 @@ several, agents do not notice the failure of one.
 Seconds without a heartbeat after which a host is considered dead: peers do not
 read from it and plans do not use it. Use at least three times ``[agent]
 heartbeat_interval``, so that a lost message has no effect. Time during which
-no conductor was running or could reach the database does not count.
+no conductor was running, could reach the database, or had received the
+heartbeats that were sent does not count.
 '''),
     cfg.ListOpt(
         'site_networks',

@@ -65,7 +65,8 @@ separated by commas.
         mutable=True,
         help='''
 Seconds between two plans of a site. Lower values follow changing demand faster
-and move more bytes over the WAN. 0 computes plans only on request
+and move more bytes over the WAN. While nothing that a plan depends on changes,
+one is computed once a day. 0 computes plans only on request
 (``diffcache-manage plan create``).
 '''),
     cfg.Opt(

@@ -39,6 +39,9 @@ _ENGINE_OPTIONS = (
 # with a write waits for its turn. This write changes nothing.
 _BECOME_WRITER = sa.text('UPDATE sites SET name = name WHERE 0 = 1')
 
+# In what is noted of a connection: no transaction was begun since the last.
+_ENDED = 'diffcache_ended'
+
 
 def _let_readers_pass(engine: sa.Engine) -> None:
     """Enable SQLite's write-ahead log, so that readers can continue."""
@@ -49,6 +52,43 @@ def _let_readers_pass(engine: sa.Engine) -> None:
         connection.cursor().execute('PRAGMA journal_mode=WAL')
     finally:
         connection.close()
+
+
+def _end_once(engine: sa.Engine) -> None:
+    """Have no transaction rolled back that was ended already.
+
+    SQLAlchemy does so with each connection that returns to the pool, which is
+    a round trip to the server for nothing. It has an option to never do it,
+    and none for this.
+    """
+    dialect = engine.dialect
+    begin, commit, roll_back = (dialect.do_begin, dialect.do_commit,
+                                dialect.do_rollback)
+
+    def do_begin(connection):
+        _noted(connection).pop(_ENDED, None)
+        begin(connection)
+
+    def do_commit(connection):
+        commit(connection)
+        _noted(connection)[_ENDED] = True
+
+    def do_rollback(connection):
+        if _ENDED not in _noted(connection):
+            roll_back(connection)
+            _noted(connection)[_ENDED] = True
+
+    for function in (do_begin, do_commit, do_rollback):
+        setattr(dialect, function.__name__, function)
+    # For what uses the driver without beginning a transaction.
+    sa.event.listen(engine, 'checkout', lambda _driver, entry, _connection:
+                    entry.record_info.pop(_ENDED, None))
+
+
+def _noted(connection):
+    """Return what was noted of a connection; one without a pool has none."""
+    found = connection.record_info
+    return {} if found is None else found
 
 
 @enginefacade.transaction_context_provider
@@ -126,6 +166,7 @@ class Database:
             ``[database] max_retries``; with 0 its first failure is raised
         """
         self._facade = enginefacade.transaction_context()
+        self._facade.append_on_engine_create(_end_once)
         self._is_sqlite = conf.database.connection.startswith('sqlite')
         if self._is_sqlite:
             self._facade.append_on_engine_create(_let_readers_pass)

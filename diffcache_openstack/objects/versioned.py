@@ -58,6 +58,14 @@ class DiffCacheObject(base.VersionedObject):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def obj_to_primitive(self, target_version: str | None = None,
+                         version_manifest: dict[str, str] | None = None
+                         ) -> dict[str, typing.Any]:
+        """Return plain values, without the names of what was assigned."""
+        found = super().obj_to_primitive(target_version, version_manifest)
+        found.pop(self._obj_primitive_key('changes'), None)
+        return found
+
     @classmethod
     def load(cls, primitive: dict) -> typing.Self:
         """Return the object that ``obj_to_primitive`` was called on.

@@ -63,6 +63,24 @@ class Planner:
         self._database = database
         self._owner = owner
         self._rounds = itertools.count(1)
+        # By site, of what its last round began with.
+        self._digests: dict[str, str] = {}
+
+    def plan_if_changed(self, site: str) -> objects.Plan | None:
+        """Plan a site, unless all is as when this conductor last did.
+
+        :returns: the plan that holds afterwards; None if nothing changed
+        :raises NotFound: as :meth:`plan` does, as for Busy
+        """
+        digest = self._database.read(site_state.digest, site, self._conf)
+        if self._digests.get(site) == digest:
+            LOG.debug('Not planning site %s: nothing that its plan depends on'
+                      ' changed', site)
+            self._database.write(plans.set_planned, site, versioned.now())
+            return None
+        plan = self.plan(site)
+        self._digests[site] = digest
+        return plan
 
     def plan(self, site: str, wait_seconds: float = 0.0) -> objects.Plan:
         """Plan a site; returns the plan that holds afterwards.

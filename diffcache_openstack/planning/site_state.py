@@ -13,6 +13,8 @@
 
 import dataclasses
 import datetime
+import hashlib
+import itertools
 
 from oslo_config import cfg
 from sqlalchemy import orm
@@ -22,6 +24,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.planning import history
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.sites import generations
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
@@ -66,6 +69,30 @@ class SiteState:
 def horizon(now: datetime.datetime) -> datetime.datetime:
     """Return the instant before which requests do not matter."""
     return now - _REACH
+
+
+def digest(session: orm.Session, site: str, conf: cfg.ConfigOpts) -> str:
+    """Return a digest of all that a plan of a site depends on.
+
+    Images, patches, and what hosts are and hold, are known by the generation
+    of the site's map. The demand of requests halves in weeks: a day counts.
+
+    :raises NotFound: no host of the site was ever registered
+    """
+    now, found = versioned.now(), hashlib.sha256()
+    boots = boot_set_demand.read(session, site, conf.lazy, now)
+    for part in itertools.chain(
+            (now.date(), generations.map_generation(session, site),
+             plans.generation(session, site)),
+            sorted(history.demand(session, site, horizon(now))),
+            precache.demand(session, site),
+            sorted(networks.of_site(session, site).items()),
+            (boots.share, boots.pins), sorted(boots.images.items()),
+            sorted(boots.standing.hosts), sorted(boots.standing.present),
+            *(group.items() for group in (conf.planner, conf.lazy,
+                                          conf.fill))):
+        found.update(repr(part).encode())
+    return found.hexdigest()
 
 
 def read(session: orm.Session, site: str, conf: cfg.ConfigOpts

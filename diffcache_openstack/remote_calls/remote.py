@@ -34,6 +34,8 @@ from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.objects import fields
 
 CONDUCTOR_TOPIC = 'diffcache-conductor'
+# Of their own: a heartbeat waits for no other call.
+HEARTBEAT_TOPIC = 'diffcache-conductor-heartbeats'
 AGENT_TOPIC = 'diffcache-agent'
 
 CONTROLLER = frozenset({host_keys.CONTROLLER})
@@ -65,6 +67,11 @@ def _named_host(arguments: dict) -> list[str]:
     """Return the host that the argument ``host`` is, or describes."""
     host = arguments.get('host')
     return [] if host is None else [getattr(host, 'name', host)]
+
+
+def heartbeat_topic(_conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
+    """Return how a client sends a heartbeat."""
+    return {'topic': HEARTBEAT_TOPIC}
 
 
 def solver_runs(count: int) -> Changes:

@@ -31,7 +31,8 @@ class ConductorAPI(remote.API):
     twice has the effect of doing it once.
     """
 
-    @remote.call(remote.HOSTS, {'host': fields.ObjectField('Host')})
+    @remote.call(remote.HOSTS, {'host': fields.ObjectField('Host')},
+                 prepare=remote.heartbeat_topic)
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.HeartbeatAnswer:
         """Register a host, or renew its registration: its heartbeat.
@@ -40,6 +41,11 @@ class ConductorAPI(remote.API):
         is sent to the host again. What else the host lacks it sees by the
         answer, and fetches.
         """
+
+    @remote.call(remote.CONTROLLER, {}, changes=False,
+                 prepare=remote.heartbeat_topic)
+    def await_heartbeats(self, ctxt: contexts.RequestContext) -> None:
+        """Return when the heartbeats that were sent before are stored."""
 
     @remote.call(remote.HOSTS, {
         'host': wire.HOST, 'holdings': fields.ListOfObjectsField('Holding')})

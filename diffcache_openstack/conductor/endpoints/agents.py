@@ -23,9 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
-from diffcache_openstack.conductor import heartbeats
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -60,7 +58,6 @@ class ConductorManager:
     :param security: verifies records of images, and signs lists of revoked
         keys
     :param volumes: stores reports of SSD caches
-    :param where: checks the addresses of hosts
     """
 
     target = conductor_api.ConductorAPI.target()
@@ -69,27 +66,14 @@ class ConductorManager:
                  site_planner: planners.Planner,
                  notifier: agent_notifier.Notifier,
                  security: signatures.Security,
-                 volumes: volume_caches.VolumeCaches,
-                 where: addresses.Addresses):
+                 volumes: volume_caches.VolumeCaches):
         self._database = database
         self._records = image_records.Verifier(security)
         self._volumes = volumes
-        self._addresses = where
         self._key = security.key
         self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
-        self._heartbeats = heartbeats.Heartbeats(database, notifier)
-
-    @oslo_messaging.expose
-    def register_host(self, ctxt: contexts.RequestContext,
-                      host: objects.Host) -> objects.HeartbeatAnswer:
-        """Register a host, or note its heartbeat.
-
-        :raises Forbidden: its URL is none of its site
-        """
-        self._addresses.check(host)
-        return self._heartbeats.put(host)
 
     @oslo_messaging.expose
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,

@@ -194,11 +194,18 @@ def drop_items(session: orm.Session, kind: str, known: sa.Select) -> None:
 
 
 def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
-    """List sites whose last round of planning ended before an instant."""
+    """List sites whose last round of planning ended before an instant.
+
+    Those without a living compute host have nothing to plan.
+    """
     return list(session.scalars(
-        sa.select(models.Site.name).where(sa.or_(
-            models.Site.planned_at.is_(None),
-            models.Site.planned_at < before)).order_by(models.Site.name)))
+        sa.select(models.Site.name).where(
+            sa.or_(models.Site.planned_at.is_(None),
+                   models.Site.planned_at < before),
+            sa.exists().where(
+                models.Host.site == models.Site.name, models.Host.alive,
+                models.Host.role == objects.COMPUTE))
+        .order_by(models.Site.name)))
 
 
 def prune(session: orm.Session, site: str, keep: int) -> None:

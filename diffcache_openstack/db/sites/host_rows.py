@@ -148,6 +148,12 @@ def locked_host(session, name):
     return row
 
 
+def any_silent(session: orm.Session, before: datetime.datetime) -> bool:
+    """Return whether a host counts as alive and was not heard of since."""
+    return session.scalar(sa.select(models.Host.id).where(
+        models.Host.alive, models.Host.seen_at < before).limit(1)) is not None
+
+
 def expire_hosts(session: orm.Session, before: datetime.datetime
                  ) -> tuple[list[str], set[str]]:
     """Declare hosts dead that sent no heartbeat since an instant.

@@ -228,10 +228,10 @@ class LinkTest(base.TestCase):
             return len(self.conductor.named('report_volume_caches'))
 
         self.assertEqual([1, 1, 2, 2, 2], [
-            count_at(seconds) for seconds in (0, 9, 10, 20, 100)])
+            count_at(seconds) for seconds in (0, 9, 10, 20, 80)])
         volumes.change('a', 0, {'max': 9})
         self.assertEqual([3, 3, 4], [
-            count_at(seconds) for seconds in (101, 112, 301)])
+            count_at(seconds) for seconds in (81, 92, 162)])
 
     def test_changes_in_the_ssd_cache_are_reported_at_once(self):
         volumes = volume_reports.cached(self, 'a')

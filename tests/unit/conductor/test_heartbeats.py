@@ -12,8 +12,10 @@
 
 import concurrent.futures
 import contextlib
+import datetime
 import threading
 
+from oslo_messaging import conffixture
 import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
@@ -22,6 +24,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db import senders
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
@@ -69,7 +72,7 @@ class HeartbeatTest(test_trust.TrustTest):
                                                 database.host(name))
 
     def sent(self):
-        return statements(self.conductor._database)
+        return statements(self.conductor._heartbeat_database)
 
 
 class TestCosts(HeartbeatTest):
@@ -85,6 +88,57 @@ class TestCosts(HeartbeatTest):
             list(pool.map(self.beat, self.clients))
         # One of each is that the message was not accepted before.
         self.assertLess(len(sent), 2 * HOSTS, sent)
+
+
+class TestQueue(test_agents.ConductorTest):
+    """Heartbeats while other calls have all threads that there are."""
+
+    CHECK_INTERVAL = 3600
+    THREADS = 2
+
+    def prepare(self):
+        self.useFixture(conffixture.ConfFixture(self.conf))
+        self.conf.set_override('executor_thread_pool_size', self.THREADS)
+
+    def setUp(self):
+        super().setUp()
+        self.api.register_host(self.ctxt, database.host('h1'))
+        self.block()
+
+    def block(self):
+        """Have calls wait for a map."""
+        started, ended = threading.Semaphore(0), threading.Event()
+        update = self.conductor._maps.update
+
+        def wait(*arguments):
+            started.release()
+            ended.wait()
+            return update(*arguments)
+
+        self.patch(self.conductor._maps, 'update', wait)
+        pool = concurrent.futures.ThreadPoolExecutor(self.THREADS)
+        self.addCleanup(pool.shutdown)
+        self.addCleanup(ended.set)
+        for _number in range(self.THREADS):
+            pool.submit(self.api.update_site_map, self.ctxt, database.SITE)
+        for _number in range(self.THREADS):
+            started.acquire()
+
+    def host(self):
+        return self.database.read(held_rows.get_host, 'h1')
+
+    def test_heartbeats_do_not_wait_for_maps(self):
+        before = self.host().seen_at
+        self.api.register_host(self.ctxt, database.host('h1'))
+        self.assertGreater(self.host().seen_at, before)
+
+    def test_hosts_that_are_silent_meanwhile_are_declared_dead(self):
+        long_ago = versioned.now() - datetime.timedelta(days=1)
+        self.database.write(lambda session: session.execute(
+            sa.update(models.Host).values(seen_at=long_ago)))
+        self.conductor._liveness._listens_since = long_ago
+        self.conductor._check_hosts()
+        self.assertFalse(self.host().alive)
 
 
 class TestHeartbeats(test_agents.ConductorTest):

@@ -14,6 +14,7 @@ from unittest import mock
 
 from oslo_db import exception as db_errors
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import versioned
@@ -32,7 +33,11 @@ class TestLiveness(database.DatabaseTest):
         clock.start()
         self.addCleanup(clock.stop)
         self.report()
-        self.liveness = liveness.Liveness(self.conf, self.database)
+        self.queue = mock.Mock(return_value=None)
+        self.liveness = self.started()
+
+    def started(self):
+        return liveness.Liveness(self.conf, self.database, self.queue)
 
     def report(self):
         self.write(host_rows.put_host, database.host('h1'), versioned.now())
@@ -58,7 +63,7 @@ class TestLiveness(database.DatabaseTest):
 
     def test_silence_while_no_conductor_ran_does_not_count(self):
         self.wait(10 * _TIMEOUT)
-        self.liveness = liveness.Liveness(self.conf, self.database)
+        self.liveness = self.started()
         self.assertEqual([], self.check())
         self.wait(_TIMEOUT - 1)
         self.assertEqual([], self.check())
@@ -67,9 +72,28 @@ class TestLiveness(database.DatabaseTest):
 
     def test_silence_while_the_database_was_away_does_not_count(self):
         self.wait(_TIMEOUT + 1)
-        with mock.patch.object(self.database, 'write',
+        with mock.patch.object(self.database, 'read',
                                side_effect=db_errors.DBConnectionError):
             self.assertRaises(db_errors.DBConnectionError, self.check)
         self.assertEqual([], self.check())
         self.wait(_TIMEOUT + 1)
         self.assertEqual(['h1'], self.check())
+
+    def test_hosts_whose_heartbeats_wait_in_the_queue_live(self):
+        self.queue.side_effect = self.report
+        self.wait(_TIMEOUT + 1)
+        self.assertEqual([], self.check())
+
+    def test_silence_while_the_queue_stood_still_does_not_count(self):
+        self.queue.side_effect = exceptions.ServiceUnavailable('no answer')
+        self.wait(_TIMEOUT + 1)
+        self.assertEqual([], self.check())
+        self.queue.side_effect = None
+        self.assertEqual([], self.check())
+        self.wait(_TIMEOUT + 1)
+        self.assertEqual(['h1'], self.check())
+
+    def test_while_all_report_nothing_is_sent(self):
+        self.wait(_TIMEOUT - 1)
+        self.check()
+        self.queue.assert_not_called()

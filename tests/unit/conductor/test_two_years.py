@@ -167,7 +167,8 @@ class TwoYearsTest(database.DatabaseTest):
         made._database = self.database
         made._notifier = Notifier()
         made._ledger = ledger.DatabaseLedger(self.database, 300)
-        made._liveness = liveness.Liveness(self.conf, self.database)
+        made._liveness = liveness.Liveness(
+            self.conf, self.database, lambda: None)
         made._maps = maps.Maps(self.conf, self.database)
         made._planner = planners.Planner(self.conf, self.database, 'me')
         made._proposals = proposals.Proposals(

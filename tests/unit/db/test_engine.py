@@ -12,8 +12,11 @@
 import concurrent.futures
 
 from oslo_db import exception as db_exception
+import sqlalchemy as sa
+from sqlalchemy.engine import default
 
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.sites import generations
 from diffcache_openstack.db.sites import host_rows
@@ -54,6 +57,56 @@ class TestRetries(database.DatabaseTest):
 
         self.assertRaises(ValueError, self.write, function)
         self.assertEqual([], self.read(host_rows.list_hosts))
+
+
+class TestEnds(database.DatabaseTest):
+    """The ends of transactions, as the server is told of them."""
+
+    def setUp(self):
+        super().setUp()
+        self.ends = []
+        for name in ('do_commit', 'do_rollback'):
+            self.patch(default.DefaultDialect, name,
+                       self.noting(name, getattr(default.DefaultDialect,
+                                                 name)))
+        self.database = engine.Database(self.conf)
+        self.addCleanup(self.database.close)
+        self.database.look(lambda connection: None)
+        self.ends.clear()
+
+    def noting(self, name, method):
+        def note(dialect, connection):
+            self.ends.append(name)
+            method(dialect, connection)
+
+        return note
+
+    def put(self, session):
+        host_rows.put_host(session, database.host('h1'), database.at(0))
+
+    def test_each_ends_once(self):
+        self.write(self.put)
+        self.assertEqual(['do_commit'], self.ends)
+        self.ends.clear()
+        self.read(host_rows.list_hosts)
+        self.assertEqual(['do_rollback'], self.ends)
+
+    def test_one_that_fails_is_rolled_back(self):
+        self.write(self.put)
+        self.ends.clear()
+        self.assertRaises(ZeroDivisionError, self.write,
+                          lambda session: self.put(session) or 1 / 0)
+        self.assertEqual(['do_rollback'], self.ends)
+
+    def test_so_is_what_the_driver_alone_began(self):
+        with self.database.engine.connect() as connection:
+            connection.execute(sa.text('SELECT 1'))
+            connection.commit()
+        self.ends.clear()
+        driver = self.database.engine.raw_connection()
+        driver.cursor().execute('UPDATE sites SET name = 1')
+        driver.close()
+        self.assertEqual(['do_rollback'], self.ends)
 
 
 class TestConcurrency(database.DatabaseTest):

@@ -10,8 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import dataclasses
+import datetime
 import logging
 import threading
+from unittest import mock
 
 import fixtures
 
@@ -290,6 +292,55 @@ class TestPlan(PlannerTest):
         self.patch(model, 'PRIOR', 0.0)
         self.add_images(1)
         self.assertEqual([], self.held(self.plan()))
+
+
+class TestRounds(PlannerTest):
+    """Rounds that come because it is time, not because something changed."""
+
+    def setUp(self):
+        super().setUp()
+        self.now = versioned.now().replace(hour=12)
+        self.patch(versioned, 'now', lambda: self.now)
+        self.add_host('h1')
+        self.add_images(1, 2)
+        self.add_requests('t2', 1, 5)
+        # The first one stores a plan, and the next one keeps it.
+        for _round in range(2):
+            self.assertIsNotNone(self.round())
+
+    def wait(self, **time):
+        self.now += datetime.timedelta(**time)
+
+    def round(self):
+        self.wait(minutes=1)
+        return self.planner.plan_if_changed(database.SITE)
+
+    def test_nothing_is_planned_while_nothing_changes(self):
+        self.patch(self.planner, 'solve', None)
+        self.assertIsNone(self.round())
+        due = self.read(plans.due_sites, self.now)
+        self.assertEqual([], due)
+
+    def test_what_a_plan_depends_on_is_planned_for(self):
+        for change in (
+                lambda: self.add_requests('t1', 10, 1),
+                lambda: self.add_images(3),
+                lambda: self.add_host('h2'),
+                lambda: self.write(held_rows.put_holdings, 'h1',
+                                   [database.holding(1)], self.now),
+                lambda: self.conf.set_override('hops', 2, 'planner'),
+                lambda: self.wait(days=1)):
+            while self.round() is not None:
+                pass
+            change()
+            self.assertIsNotNone(self.round())
+
+    def test_what_failed_is_planned_again(self):
+        self.add_images(3)
+        with mock.patch.object(self.planner, 'solve',
+                               side_effect=exceptions.Busy('full')):
+            self.assertRaises(exceptions.Busy, self.round)
+        self.assertIsNotNone(self.round())
 
 
 class TestMoves(PlannerTest):

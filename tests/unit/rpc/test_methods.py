@@ -28,6 +28,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor.endpoints import costs
+from diffcache_openstack.conductor.endpoints import heartbeats
 from diffcache_openstack.conductor.endpoints import lazy
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import precache
@@ -49,8 +50,9 @@ TIME = '2026-01-02T03:04:05Z'
 
 SERVICES = (
     (methods.CONDUCTOR, (
-        agents.ConductorManager, costs.CostsManager, lazy.LazyManager,
-        hydrations.Hydrations, proposals.Proposals, precache.Precacher,
+        agents.ConductorManager, heartbeats.HeartbeatsManager,
+        costs.CostsManager, lazy.LazyManager, hydrations.Hydrations,
+        proposals.Proposals, precache.Precacher,
         backups.Backups, heads.StoreHeads, versions.VersionService,
         volume_caches.VolumeCaches, volume_holds.VolumeHolds)),
     (methods.AGENT, (agent_endpoint.AgentManager, lazy_endpoint.LazyManager,

@@ -90,6 +90,10 @@ class TestPlans(database.DatabaseTest):
         self.assertEqual([database.SITE],
                          self.read(plans.due_sites, database.at(0)))
 
+    def test_sites_whose_hosts_are_dead_are_not_due(self):
+        database.silence(self.database, 'h1')
+        self.assertEqual([], self.read(plans.due_sites, database.at(0)))
+
 
 class TestLeases(database.DatabaseTest):
 
