@@ -46,6 +46,7 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.db.patches import pairs as patch_pairs
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
 from diffcache_openstack.sites import maps
@@ -57,7 +58,7 @@ _CHANGED = 3
 _HUB = 'hub'
 _ARGUMENTS = {
     'register_image': ('image',), 'register_patch': ('patch',),
-    'register_host': ('host',), 'report_holdings': ('host', 'holdings'),
+    'report_holdings': ('host', 'holdings'),
     'patch_work': ('host', 'terms', 'creations'),
     'report_sketches': ('host', 'sketches'),
     'report_pairs': ('host', 'terms', 'pairs'),
@@ -76,8 +77,7 @@ class Conductor:
         self._manager = agents.ConductorManager(
             self.database, maps.Maps(conf, self.database), None,
             types.SimpleNamespace(maps_changed=lambda changed: None),
-            signatures.Security(), None,
-            types.SimpleNamespace(check=lambda host: None))
+            signatures.Security(), None)
         self._wire = versioned.Serializer()
         self._context = contexts.RequestContext.for_service('bench')
         self.forget()
@@ -206,8 +206,8 @@ def measure(run: runs.Run) -> dict:
     sizes = [options.images // count + (number < options.images % count)
              for number in range(count)]
     conductor = Conductor(run.work)
-    conductor.call('register_host', host=objects.Host(
-        name=_HUB, site='centre', role=objects.REPOSITORY))
+    conductor.database.write(host_rows.put_host, objects.Host(
+        name=_HUB, site='centre', role=objects.REPOSITORY), versioned.now())
     images = Images(run.work / 'repository', conductor,
                     lambda: len(made) < options.limit)
     with processes.spending() as registering:

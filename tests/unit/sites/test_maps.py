@@ -100,7 +100,7 @@ class TestMaps(database.DatabaseTest):
         manager = agents.ConductorManager(
             self.database, self.maps, None,
             mock.Mock(maps_changed=changed.append), signatures.Security(),
-            None, None)
+            None)
 
         def report(mbps, **values):
             manager.report_network(None, 'h1', objects.HostNetwork(
