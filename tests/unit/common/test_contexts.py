@@ -31,6 +31,18 @@ class TestContext(base.TestCase):
             context = contexts.RequestContext.for_request(text)
             self.assertIsNone(context.global_request_id, text)
 
+    def test_calls_carry_what_is_not_taken_for_granted(self):
+        context = contexts.RequestContext.for_service('agent')
+        self.assertEqual({'user', 'is_admin', 'request_id'},
+                         set(context.to_rpc()))
+        other = contexts.RequestContext(
+            user_id='u', project_id='p', roles=['member'], auth_token='t',
+            is_admin_project=False, overwrite=False)
+        for sent in (context, other):
+            self.assertEqual(
+                {**sent.to_dict(), 'auth_token': None},
+                contexts.RequestContext.from_rpc(sent.to_rpc()).to_dict())
+
     def test_current_request(self):
         found = []
 

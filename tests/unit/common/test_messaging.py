@@ -188,6 +188,14 @@ class TestBus(base.TestCase):
                 versioned.Serializer())
             self.assertIn('transport_url', str(error))
 
+    def test_messages_are_compressed_unless_the_url_has_another_way(self):
+        for query, expected in (('', 'gzip'),
+                                ('?kombu_compression=bz2', 'bz2')):
+            bus = messaging.Bus(opts.new_config(), versioned.Serializer(),
+                                f'rabbit://broker/{query}')
+            self.assertEqual(expected, bus._transport._driver._url.query[
+                'kombu_compression'])
+
     def test_the_queue_manager_finds_the_directory_of_locks(self):
         # It looks in the global configuration; services ended at their first
         # message with use_queue_manager.
