@@ -86,11 +86,15 @@ class Maps:
             change = self._database.read(map_changes.since, site, known)
         # One that has newer changes already has another digest.
         if change is None or change.generation != generation:
-            return self._whole(site)
+            return self.whole(site)
         self._keep(site, self._complete(change, digest))
         return change
 
-    def _whole(self, site: str) -> objects.SiteMap:
+    def whole(self, site: str) -> objects.SiteMap:
+        """Return the whole map of a site.
+
+        :raises NotFound: no host of the site was ever registered
+        """
         generation = self._database.read(generations.map_generation, site)
         latest = self._latest.get(site)
         if latest is None or latest.generation != generation:
