@@ -45,7 +45,7 @@ impl Pace {
 pub struct Tries {
     /// An exponentially weighted mean of those found: [`ALL`](Self::ALL) is all.
     found: u32,
-    /// Reads until one is read through memory.
+    /// Reads until one is looked for in any case.
     left: u32,
 }
 
@@ -62,18 +62,15 @@ impl Tries {
     const ALL: u32 = 1 << 16;
     /// The weight of the last one is one to this.
     const WEIGHT: u32 = 16;
-    /// If fewer are found, few are looked for: one that is not costs a tenth of what one that is
-    /// saves.
+    /// If fewer are found, few are looked for.
     const LEAST: u32 = Self::ALL / 8;
-    /// One of as many is looked for in any case, and read through memory if it is not there: so
-    /// memory has what is read often.
+    /// One of as many is looked for in any case: so memory has what is read often.
     const FEW: u32 = 16;
 
-    /// Whether the next one is to be looked for, and whether to be read through memory.
-    pub fn next(&mut self) -> (bool, bool) {
+    /// Whether the next one is to be looked for, and read through memory if it is not there.
+    pub fn next(&mut self) -> bool {
         self.left = self.left.checked_sub(1).unwrap_or(Self::FEW - 1);
-        let is_one_of_few = self.left == 0;
-        (is_one_of_few || self.found >= Self::LEAST, is_one_of_few)
+        self.left == 0 || self.found >= Self::LEAST
     }
 
     /// Counts one that was looked for.
@@ -149,36 +146,31 @@ mod tests {
         assert!(quick.is_some_and(|count| count < 30), "{quick:?}");
     }
 
-    /// How many of 160 reads are looked for in memory, after many of which this part was there; and
-    /// how many are read through it.
-    fn looked_for(percent: u32) -> [usize; 2] {
+    /// How many of 160 reads are looked for in memory, after many of which this part was there.
+    fn looked_for(percent: u32) -> usize {
         let mut tries = Tries::default();
-        let mut next = |number: u32| {
-            let (is_due, fills) = tries.next();
+        let next = |number: u32| {
+            let is_due = tries.next();
             if is_due {
                 tries.count(number * 37 % 100 < percent);
             }
-            [usize::from(is_due), usize::from(fills)]
+            is_due
         };
-        (0..10_160).fold([0; 2], |sum, number| match (number, next(number)) {
-            (10_000.., one) => [sum[0] + one[0], sum[1] + one[1]],
-            _ => sum,
-        })
+        let due = (0..10_160).map(next);
+        due.skip(10_000).filter(|is_due| *is_due).count()
     }
 
     #[test]
     fn bytes_are_looked_for_in_memory_where_they_were() {
-        assert_eq!([160, 10], looked_for(100));
-        assert_eq!([160, 10], looked_for(50));
-        assert_eq!([10, 10], looked_for(0));
+        assert_eq!([160, 160, 10], [100, 50, 0].map(looked_for));
     }
 
     #[test]
     fn bytes_that_come_to_memory_are_soon_found_there() {
         let mut tries = Tries::default();
         (0..1000).for_each(|_| tries.count(false));
-        assert_eq!(1, (0..16).filter(|_| tries.next().0).count());
+        assert_eq!(1, (0..16).filter(|_| tries.next()).count());
         (0..3).for_each(|_| tries.count(true));
-        assert!((0..100).all(|_| tries.next().0));
+        assert!((0..100).all(|_| tries.next()));
     }
 }

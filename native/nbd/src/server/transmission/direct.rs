@@ -71,10 +71,7 @@ impl<E: Export> Connection<E> {
             Some(_) => self.export.pieces(&read),
             None => None,
         };
-        let (is_tried, fills) = match pieces {
-            Some(_) => direct.tries.next(),
-            None => (true, false),
-        };
+        let is_tried = pieces.is_none() || direct.tries.next();
         if let Some(into) = buffers.room(request.length as usize).filter(|_| is_tried) {
             let is_there = self.export.read_now(&read, into);
             if pieces.is_some() {
@@ -86,8 +83,9 @@ impl<E: Export> Connection<E> {
             }
         }
         match (&mut direct.ring, pieces) {
+            // Looking for bytes has begun to read them into memory.
             (Some(ring), Some(pieces)) => ring
-                .begin((&pieces, fills), (*request, read))
+                .begin((&pieces, is_tried), (*request, read))
                 .map(|(_, read)| read),
             _ => Some(read),
         }
