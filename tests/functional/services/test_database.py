@@ -172,7 +172,8 @@ class TestPaging(OnMariaDB, database.DatabaseTest):
                 {'id': f't{n:05d}', 'name': 'x', 'size': 1, 'data_size': 1,
                  'content_id': database.content(n), 'created_at': when,
                  'disk_format': 'raw', 'file_size': 1, 'form_size': 0,
-                 'visibility': 'public', 'status': 'active'}
+                 'visibility': 'public', 'status': 'active',
+                 'family': f't{n - n % 10:05d}'}
                 for n in range(self.ROWS)])
             connection.execute(sa.insert(models.Request), [
                 {'id': f'r{n:05d}', 'image_id': 't00001', 'host': 'h1',
