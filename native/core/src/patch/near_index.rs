@@ -295,6 +295,11 @@ mod tests {
         assert!(found.is_uncertain() && found.index().is_none());
     }
 
+    fn run(start: u32, len: u32, from: u32) -> Run {
+        let src = Src::Base(from);
+        Run { start, len, src }
+    }
+
     /// Returns the numbers of the parts of a base that are searched for a target.
     fn searched_parts(base: &dyn ReadAt, runs: &[Run]) -> Vec<u64> {
         let pieces = Searched::of(base, runs).unwrap().pieces;
@@ -305,11 +310,6 @@ mod tests {
     fn what_a_target_that_was_laid_out_anew_has_of_the_base_is_not_searched() {
         let base = noise(1, LEN);
         let blocks = (LEN / BLOCK_LEN) as u32;
-        let run = |start, len, from| Run {
-            start,
-            len,
-            src: Src::Base(from),
-        };
         // Some of it twice, and a little at its place; all but blocks 100 and 1000 to 1999, and the last one.
         let runs = [
             run(7, blocks - 2001, 2000),
@@ -328,11 +328,6 @@ mod tests {
     fn all_of_the_base_is_searched_if_most_of_the_target_is_where_it_was() {
         let base = noise(1, LEN);
         let blocks = (LEN / BLOCK_LEN) as u32;
-        let run = |start, len, from| Run {
-            start,
-            len,
-            src: Src::Base(from),
-        };
         let runs = [run(0, blocks / 2, 0), run(blocks, blocks, 0)];
         let all: Vec<u64> = (0..LEN as u64 / PART_LEN).collect();
         assert_eq!(searched_parts(&base, &runs), all);
