@@ -78,8 +78,10 @@ class TestOpenAnew(base.TestCase):
             each for each in pathlib.Path('/proc').glob('[0-9]*')
             if _command(each).startswith('qemu-system')
             and f'guest={name},' in _command(each)]
+        # Where this system is below another one's root, and QEMU in a mount
+        # namespace of its own, names begin with that directory.
         return {each.stat().st_ino for each in (process / 'fd').iterdir()
-                if os.readlink(each).split(' ')[0] == str(self.base)}
+                if os.readlink(each).split(' ')[0].endswith(str(self.base))}
 
     def nodes(self):
         return {node['node-name']: node for node in self.monitor.command(

@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for Rows {
             let Some(row) = row.map_err(|error| refuse(error.to_string()))? else {
                 return Ok(rows);
             };
-            let row = self.check(&row).map_err(&refuse)?;
+            let row = self.check(&row).map_err(refuse)?;
             if !seen.insert(row.0) {
                 return Err(refuse(format!("chunk {} is listed twice", row.0)));
             }

@@ -62,9 +62,10 @@ impl Handed {
     /// # Safety
     /// The descriptors are open, and used by nothing else in this process.
     unsafe fn from_raw(numbers: [RawFd; 5]) -> Handed {
-        // SAFETY: as above.
-        let [lock, fuse, memory, profile, learned] =
-            numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
+        let [lock, fuse, memory, profile, learned] = numbers.map(|number| {
+            // SAFETY: as above.
+            unsafe { OwnedFd::from_raw_fd(number) }
+        });
         Handed {
             lock,
             fuse,

@@ -2,7 +2,7 @@
 
 use super::{Dual, Entry, CUT_ROUNDS, SLACK};
 
-impl<'a> Dual<'a> {
+impl Dual<'_> {
     /// Lists the bases of a group's requests, cuts multipliers until no base is
     /// worth more on the host's disk than its space, and returns the excess
     /// that is left.

@@ -2,7 +2,7 @@
 
 use super::State;
 
-impl<'a> State<'a> {
+impl State<'_> {
     /// What adding the object would save; `price` per byte is what patches that
     /// are not near yet would be charged, if that beats the repository.
     pub fn gain(&mut self, object: usize, host: usize, price: f64) -> f64 {
