@@ -96,6 +96,12 @@ class TestSeries(base.TestCase):
             if number > 1 and number % migration._SERIES:
                 self.assertEqual(set(), removed_by(path), path.name)
 
+    def test_only_a_lone_migration_follows_the_models(self):
+        paths = sorted(self.VERSIONS.glob('[0-9]*.py'))
+        following = [path.name for path in paths
+                     if 'models' in path.read_text()]
+        self.assertIn(following, ([], [path.name for path in paths]))
+
     def test_what_removes_is_seen(self):
         path = self.directory / '0002_of_a_neighbour.py'
         path.write_text("op.add_column('hosts', 'a')\n"

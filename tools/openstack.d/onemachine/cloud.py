@@ -197,9 +197,10 @@ class Cloud:
             *((code / name).read_bytes() for name in (
                 'services/catalogue.py', 'services/keystone.py',
                 'services/nova.py', 'layout.py')),
-            *(path.read_bytes() for path in sorted(
-                layout.CHECKOUT.glob(
-                    'diffcache_openstack/db/migrations/versions/*.py'))),
+            # The first migration creates what the models have.
+            *(path.read_bytes() for folder in ('models', 'migrations/versions')
+              for path in sorted(layout.CHECKOUT.glob(
+                  f'diffcache_openstack/db/{folder}/*.py'))),
             (self._where.cache / 'passwords.json').read_bytes(),
         ]
         return hashlib.sha256(b'\0'.join(parts)).hexdigest()[:16]
