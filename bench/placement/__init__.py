@@ -26,17 +26,14 @@ _SEEDS = cases.Option('seeds', 2, 'instances of each kind', quick=1)
 def _case(name: str, about: str, *options: cases.Option,
           pages: tuple[str, ...] = _PAGE) -> cases.Case:
     return cases.Case(
-        name, about, f'solvers:{name.replace("-", "_")}', pages, options)
+        name, about, f'solvers:{name}', pages, options)
 
 
 CASES = (
-    _case('startup', 'What the command costs before it solves.'),
     _case('proofs', 'Instances with N<=10, K<=4 proved optimal.', _SEEDS),
     _case('synthetic', 'N=10, K=5-10 in two seconds, against the best known.',
           _SEEDS, cases.Option('best', 20.0, 'seconds to look for the best'
                                ' known', quick=1.0)),
-    _case('two-seconds', 'Two seconds against Algorithm 1 at ten hosts.',
-          _SEEDS),
     _case('chains', 'What chains of patches save on sparse patch graphs.'),
     _case('traces', 'Request traces against cache policies.', _SEEDS,
           pages=(*_PAGE, 'user/placement')),
@@ -47,9 +44,4 @@ CASES = (
           cases.Option('seconds', 280, 'of the solver', quick=5),
           cases.Option('templates', 10000, 'in trees', quick=500),
           cases.Option('hosts', 500, 'hosts', quick=10)),
-    _case('both-objectives',
-          'Seconds and bytes of a request, by plans for either.', _SEEDS,
-          cases.Option('seconds', 40, 'of each solve, twice for bytes',
-                       quick=1),
-          pages=(*_PAGE, 'reference/placement-model')),
 )

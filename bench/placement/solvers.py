@@ -14,7 +14,6 @@
 import collections.abc
 import dataclasses
 import json
-import math
 import pathlib
 import statistics
 import sys
@@ -27,8 +26,6 @@ from bench.harness import runs
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import replan
 from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
@@ -97,15 +94,6 @@ def _small(seed: int):
     })
 
 
-def startup(run: runs.Run) -> None:
-    """Measure the command itself."""
-    spent = run.keep('solve', lambda: processes.measured(processes.own(
-        'diffcache', 'placement', 'solve', _DATA / 'testbed_s0.json',
-        '--output', run.work / 'placement.json')).figures())['cpu_s']
-    _report(run, [('diffcache placement solve, CPU s', f'{spent:.2f}',
-                   '< 1.5', spent < 1.5)])
-
-
 def proofs(run: runs.Run) -> None:
     """Have small instances proved."""
     paths = sorted(_DATA.glob('*.json'))
@@ -153,21 +141,6 @@ def synthetic(run: runs.Run) -> None:
         ('auto, worst above best known', f'{worst:.3%}', '<= 1% in 2 s',
          worst <= 0.01),
         ('slowest CPU s', f'{slowest:.2f}', '<= 2', slowest <= 2)])
-
-
-def two_seconds(run: runs.Run) -> None:
-    """Compare two seconds of ``auto`` with Algorithm 1."""
-    rows = []
-    for seed in range(run.options.seeds):
-        case = dataclasses.replace(workloads.trace(10, seed=seed),
-                                   name=f'trace of 10 hosts, seed {seed}')
-        greedy = _solve(run, 'greedy', case)
-        ours = _solve(run, 'auto', case, time_limit=2)
-        saved = 1 - ours['cost'] / greedy['cost']
-        rows.append((f'auto below greedy, {case.name} ({ours["cpu_s"]:.1f} and'
-                     f' {greedy["cpu_s"]:.1f} CPU s)', f'{saved:.1%}',
-                     '>= 33.3% in 2 s', saved >= 1 / 3))
-    _report(run, rows)
 
 
 def chains(run: runs.Run) -> None:
@@ -261,47 +234,3 @@ def huge(run: runs.Run) -> None:
         ('wall s, CPU s', f'{found["wall"]:.0f} {found["cpu"]:.0f}',
          '<= 300', found['wall'] <= 300),
         ('peak memory GiB', f'{found["gib"]:.2f}', '< 8', found['gib'] < 8)])
-
-
-def _by_objectives(run: runs.Run, case) -> list[list[float]]:
-    """Return mean seconds and MB of a request, by the plans of objectives."""
-    known = {}
-
-    def find(priced, _terms, seconds):
-        if id(priced) not in known:
-            known[id(priced)] = solving.load('auto').solve(
-                priced, time_limit=seconds)
-        return known[id(priced)]
-
-    seconds = run.options.seconds
-    placements = [
-        each.solve(case, replan.Terms(horizon_s=math.inf), find,
-                   time_limit=limit).placement
-        for each, limit in zip(objectives.OBJECTIVES.values(),
-                               (seconds, 2 * seconds))]
-    return [[float(each.measure(case, placement) / case.demand)
-             for each in objectives.OBJECTIVES.values()]
-            for placement in placements]
-
-
-def both_objectives(run: runs.Run) -> None:
-    """Plan for seconds, and for bytes."""
-    seeds = range(run.options.seeds)
-    cases = {f'synthetic, 3 hosts of {capacity / 1e3:.0f} GB, seed {seed}':
-             workloads.synthetic(10, 3, capacity, seed)
-             for capacity in (10e3, 20e3, 30e3) for seed in seeds}
-    if not run.quick:
-        cases |= {f'trace, 10 hosts, seed {seed}': workloads.trace(
-            10, seed=seed) for seed in seeds}
-    # Patches that take twenty times as long.
-    cases |= {f'{name}, slow patches': dataclasses.replace(
-        case, patch_seconds=20 * case.patch_seconds)
-        for name, case in cases.items()}
-    rows = []
-    for name, case in cases.items():
-        (fast_s, fast_mb), (lean_s, lean_mb) = run.keep(
-            name, lambda case=case: _by_objectives(run, case))
-        rows.append((name, f'{fast_s:.1f} s {fast_mb:.1f} MB / {lean_s:.1f} s'
-                     f' {lean_mb:.1f} MB', 'best by its measure',
-                     fast_s <= lean_s * 1.001 and lean_mb <= fast_mb))
-    _report(run, rows)

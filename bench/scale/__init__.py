@@ -11,9 +11,7 @@
 #    under the License.
 """What grows with the number of images and hosts.
 
-Seconds are CPU seconds. The database is SQLite in a file, and messages are
-counted as they are encoded for the broker, except for "api" and "hosts", which
-start servers of their own.
+Seconds are CPU seconds. Each case starts servers of its own.
 """
 
 import os
@@ -21,29 +19,15 @@ import os
 from bench.harness import cases
 
 _PAGE = ('reference/scale',)
-_AGENTS = (*_PAGE, 'contributor/rpc-agents')
-_IMAGES = cases.Option('images', 1088, 'images', quick=24)
-_FAMILY = cases.Option('family', 8, 'images that share patches')
 
 CASES = (
-    cases.Case('pairs', 'Which patches of many small images are created, and'
-               ' at what cost.', 'pairs:pairs', _AGENTS, (
-                   _IMAGES, _FAMILY,
-                   cases.Option('limit', 10 ** 9, 'stop after this many'
-                                ' patches'),
-                   cases.Option('seed', 1, 'of the images'))),
-    cases.Case('maps', "What a host is sent of its site's map, and what that"
-               ' costs.', 'maps:maps', _AGENTS, (
-                   _IMAGES, _FAMILY, cases.Option('hosts', 4, 'hosts'),
-                   cases.Option('changes', (1, 1, 100, 1000), 'at once',
-                                many=True, quick=(1, 3)))),
     cases.Case('hosts', 'What conductors, broker and database spend for many'
                ' light agents.', 'hosts:hosts', (*_PAGE, 'admin/sizing'), (
                    cases.Option('hosts', 100, 'agents', quick=4),
                    cases.Option('sites', 5, 'sites', quick=2),
                    cases.Option('conductors', 1, 'processes'),
                    cases.Option('images', 96, 'images', quick=16),
-                   _FAMILY,
+                   cases.Option('family', 8, 'images that share patches'),
                    cases.Option('seconds', 180.0, 'at rest', quick=5.0),
                    cases.Option('deliveries', 500, 'requests of costs',
                                 quick=10),

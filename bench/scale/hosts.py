@@ -36,7 +36,6 @@ from bench.harness import errors
 from bench.harness import main
 from bench.harness import processes
 from bench.harness import runs
-from bench.scale import maps
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.conf import opts
@@ -44,6 +43,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
 from diffcache_openstack import objects
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.remote_calls import conductor_costs_api
 from diffcache_openstack.rpc import buses
 from testing import mariadb
@@ -59,6 +59,40 @@ _STATEMENTS = ('Com_select', 'Com_insert', 'Com_insert_select', 'Com_update',
 # How oslo.messaging names one: program, process, and a number of its own.
 _CONNECTION = re.compile(r':(\d+):[0-9a-f-]{36}')
 _COUNTED = (*_STATEMENTS, 'Com_commit', 'Com_rollback')
+
+
+def random_hash(drawn: random.Random) -> str:
+    """Return a hash of nothing."""
+    return f'{drawn.getrandbits(256):064x}'
+
+
+def put_catalogue(session, images: int, family: int, drawn: random.Random,
+                  ) -> tuple[list[str], list[str]]:
+    """Add images, and all patches between those of a family.
+
+    :returns: the contents of the images, and the ids of the patches
+    """
+    now = versioned.now()
+    contents = [random_hash(drawn) for _ in range(images)]
+    session.execute(sa.insert(models.Image), [
+        {'id': f'{number:08x}-0000-4000-8000-000000000000',
+         'name': f'Image {number}', 'content_id': content,
+         'size': 10 ** 10, 'data_size': 10 ** 9, 'created_at': now,
+         'disk_format': 'qcow2', 'file_size': 5 * 10 ** 8,
+         'os_hash_algo': 'sha512', 'os_hash_value': content * 2,
+         'owner': '0' * 32, 'visibility': 'public', 'status': 'active',
+         'form_id': content, 'form_size': 10 ** 6,
+         'record': random_hash(drawn) * 5}
+        for number, content in enumerate(contents)])
+    patches = [{'id': random_hash(drawn), 'base': base, 'target': target,
+                'size': 10 ** 7, 'create_seconds': 1.0,
+                'apply_seconds': 1.0, 'created_at': now}
+               for first in range(0, images, family)
+               for base in contents[first:first + family]
+               for target in contents[first:first + family]
+               if base != target]
+    session.execute(sa.insert(models.Patch), patches)
+    return contents, [patch['id'] for patch in patches]
 
 
 class Deployment:
@@ -82,7 +116,7 @@ class Deployment:
         self._database = engine.Database(self.conf)
         self._random = random.Random(1)
         self.contents, self.patches = self._database.write(
-            maps.put_catalogue, self.options.images, self.options.family,
+            put_catalogue, self.options.images, self.options.family,
             self._random)
 
     def _configure(self) -> None:

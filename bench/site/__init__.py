@@ -70,24 +70,11 @@ CASES = (
                    cases.Option('extent', 64, 'KiB of each change', quick=4),
                    cases.Option('rounds', 9, 'rounds', quick=1)),
                ('zstd',)),
-    cases.Case('shared', 'An image from a peer, and one that is built from a'
-               ' base at a peer, where the host holds an image that resembles'
-               ' them; --work decides the filesystem.',
-               'shared:shared', _BUILT, (
-                   cases.Option('size', 500, 'MB of the images', quick=4),
-                   cases.Option('apart', (10.0, 50.0), 'percent of the leaves'
-                                ' that differ', many=True, quick=(50.0,)),
-                   cases.Option('rounds', 5, 'rounds', quick=1))),
     cases.Case('speed', 'A transfer by the data plane, with and without TLS,'
                ' beside sendfile and cp.', 'data_plane:speed', _PLANE, (
                    cases.Option('size', 1024, 'MB of the image', quick=4),
                    cases.Option('rounds', 3, 'rounds', quick=1)),
                ('openssl',)),
-    cases.Case('shaping', 'Averages of shaped links, beside their rates.',
-               'data_plane:shaping', _PLANE, (cases.Option(
-                   'seconds', 2.0, 'of each transfer', quick=0.1),)),
-    cases.Case('frames', 'An image that crosses in frames, and as it is.',
-               'data_plane:frames', _ARRIVING, (_IMAGE,)),
     cases.Case('wan', 'A compressed image over a WAN: the first byte, and the'
                ' share of the link.', 'data_plane:wan', _ARRIVING, (
                    _IMAGE, cases.Option('rounds', 3, 'rounds', quick=1),

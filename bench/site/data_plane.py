@@ -255,66 +255,6 @@ def speed(run: runs.Run) -> None:
 # -- links
 
 
-def shaping(run: runs.Run) -> None:
-    """Compare the average of a shaped link with its rate."""
-    def measure(rate: float, readers: int) -> dict[str, float]:
-        root = run.work / f'{rate}-{readers}'
-        held = Held(root, None, int(rate * run.options.seconds / readers))
-        with _native.DataPlane(str(root), 'shaped', '127.0.0.1:0',
-                               rate=rate) as plane:
-            began = time.monotonic()
-            threads = [threading.Thread(target=read_object,
-                                        args=(plane.url, held.id))
-                       for _ in range(readers)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            seconds = time.monotonic() - began
-            return {'rate': plane.stats()['sent']['images'] / seconds}
-
-    rows = []
-    for rate in (2.5e6, 20e6, 125e6):
-        for readers in (1, 4):
-            found = run.keep(f'{rate:g} B/s, {readers} connections', lambda
-                             rate=rate, readers=readers: measure(
-                                 rate, readers))['rate']
-            rows.append((f'{rate / 1e6:.1f}', readers, f'{found / 1e6:.2f}',
-                         f'{100 * (found / rate - 1):+.2f} %'))
-    run.table('Shaped links', ('Rate, MB/s', 'Connections', 'Measured, MB/s',
-                               'Off by'), rows)
-
-
-def frames(run: runs.Run) -> None:
-    """Compare an image that crosses in frames with its own bytes."""
-    root, dest = run.work / 'server', run.work / 'output'
-    held = given(run, root)
-
-    def measure(rate: float | None, below: float) -> dict[str, float]:
-        with serving(serve_plane, root, {'rate': rate}) as (url, pid), \
-                client(run.work, compress_below=below) as plane:
-            def transfer() -> None:
-                fetch(plane, url, views.IMAGES, held.id, dest,
-                      held.manifest)
-            # The first transfer measures the network.
-            transfer()
-            before = plane.stats()['received']['images']
-            found = costs(transfer, pid)
-            return found | {
-                'bytes': plane.stats()['received']['images'] - before}
-
-    rows = []
-    for network, rate in (('100 Mbit/s', 12.5e6), ('no limit', None)):
-        for form, below in (('as it is', 0.0), ('in frames', 1e12)):
-            found = run.keep(f'{network}, {form}', lambda rate=rate,
-                             below=below: measure(rate, below))
-            rows.append((network, form, tables.megabytes(found['bytes']),
-                         *(f'{found[field]:.2f}' for field in (
-                             'seconds', 'cpu_sender', 'cpu_reader'))))
-    run.table('An image over a network', (
-        'Network', 'Form', 'MB', 's', 'CPU s, sender', 'CPU s, reader'), rows)
-
-
 def wan(run: runs.Run) -> None:
     """Bring a compressed image over links of a WAN."""
     root, dest = run.work / 'server', run.work / 'output'

@@ -25,13 +25,13 @@ TREE = pathlib.Path(__file__).parents[3]
 # Of each suite those that show most of what it shares.
 CHOSEN = {
     'patch': ('family', 'upgrades', 'apply'),
-    'placement': ('startup', 'chains'),
+    'placement': ('chains',),
     'versions': ('programs', 'servers', 'hundred', 'alpha', 'redundancy'),
     'lazy': ('boots', 'hydrate', 'kills', 'fuse'),
     'ssdcache': ('paper', 'mix', 'sizing', 'decisions', 'correctness', 'pair',
                  'large', 'curves'),
-    'site': ('hard', 'shaping', 'frames', 'wan'),
-    'scale': ('pairs', 'maps', 'api', 'hosts'),
+    'site': ('hard', 'wan'),
+    'scale': ('api', 'hosts'),
 }
 
 
