@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
+import time
 import typing
 
 from diffcache_openstack.common import exceptions
@@ -30,6 +31,16 @@ LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 # Between two looks at whether a wait is to end.
 _POLL_SECONDS = 0.2
+
+
+def pause(until: float, look: collections.abc.Callable[[], object]) -> None:
+    """Wait until a time of the monotonic clock, in seconds.
+
+    :param look: called twice a second; ends the wait with an error
+    """
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, 0.5))
+        look()
 
 
 class KeyedLocks:

@@ -43,6 +43,7 @@ from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import key_rotation
 from diffcache_openstack.versions.store import manifests
+from diffcache_openstack.versions.store import replication
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -410,6 +411,27 @@ class VersionStore:
                job: Job = _QUIET) -> acceptance.Accepted:
         """Accept what hosts that may only add have put into an inbox."""
         return acceptance.accept(self._access, inbox, rules, job.report)
+
+    def lag(self, copy: base.BlobStore) -> replication.Lag:
+        """Return what a copy of the store lacks."""
+        return replication.lag(self._access.head(), copy)
+
+    def replicate(self, copy: base.BlobStore, job: Job = _QUIET
+                  ) -> replication.Replicated:
+        """Have a copy follow the store."""
+        return replication.replicate(self._access, copy,
+                                     replication.Work(job.report, job.rate))
+
+    def rebuild(self, target: base.BlobStore, job: Job = _QUIET
+                ) -> replication.Replicated:
+        """Create a store that was lost, of this one, which is its copy."""
+        return replication.rebuild(self._access, target,
+                                   replication.Work(job.report, job.rate))
+
+    def repair(self, copy: base.BlobStore, damaged: Sequence[str]
+               ) -> list[str]:
+        """Replace damaged blobs by those of a copy; return which."""
+        return replication.repair(self._access, copy, damaged)
 
     def keys(self) -> key_rotation.KeyState:
         """Return which keys the store has, and what is left to rewrite."""

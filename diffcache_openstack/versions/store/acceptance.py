@@ -35,12 +35,12 @@ from typing import ContextManager
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import local_files
 from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -52,7 +52,6 @@ BaseImage = Callable[[str], ContextManager[pathlib.Path | None]]
 
 _BLOB = re.compile(
     r'(pack|index|map|base|manifest|hooks)-[0-9a-f]{8,16}-[0-9a-f]{8}')
-_COPY_BYTES = 8 << 20
 # What is read into memory at most of what hosts put. The rest of a longer blob
 # is left out, so that its checksum does not match.
 _MOST_PROPOSAL_BYTES = catalogue.MOST_BYTES
@@ -200,15 +199,7 @@ class _Acceptance:
         store, path = self._access.store, staging / name
         # One of an attempt that was interrupted is not named by any catalogue.
         store.delete(name)
-        done = 0
-        with files.space_errors(path), open(path, 'wb') as stream:
-            while done < size:
-                part = self._inbox.read(name, done,
-                                        min(_COPY_BYTES, size - done))
-                if not part:
-                    raise exceptions.IntegrityError(f'{name} ends early.')
-                stream.write(part)
-                done += len(part)
+        local_files.copy(self._inbox, name, path, size)
         store.put_file(name, path)
 
     def _verify(self, head: catalogue.Catalogue,

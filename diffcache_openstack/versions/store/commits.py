@@ -37,6 +37,8 @@ _POINTERS = ('latest-0', 'latest-1')
 MARKER = 'store-id'
 # Written before the first catalogue; see :mod:`.key_ids`.
 KEY_BLOBS = ('key-0', 'key-1')
+# Of a copy of another store; see :mod:`.replication`.
+COPIED = ('copied-0', 'copied-1')
 
 
 def blob_name(number: int) -> str:
@@ -225,6 +227,19 @@ def complete(store: base.BlobStore, new: catalogue.Catalogue) -> None:
         store.delete(blob_name(new.number - KEPT))
 
 
+def adopt(store: base.BlobStore, new: catalogue.Catalogue) -> None:
+    """Have a durable catalogue, which may follow none, be the head.
+
+    Both pointers are moved: from one that was left behind, the catalogues in
+    between would be missing.
+    """
+    numbers, _damaged = _read_pointers(store)
+    for name in sorted(_POINTERS, key=lambda each: numbers.get(each, 0)):
+        if numbers.get(name) != new.number:
+            store.replace(name, checksums.append(str(new.number).encode()))
+    mark(store, new.store_id)
+
+
 def _older_pointer(numbers: dict[str, int]) -> str:
     """Return the pointer to move: one that is missing, or the older.
 
@@ -266,7 +281,7 @@ def mark(store: base.BlobStore, store_id: str) -> None:
 def is_bookkeeping(name: str) -> bool:
     """Return whether a blob is no part of any version."""
     return (name.startswith('head-')
-            or name in (*_POINTERS, *KEY_BLOBS, MARKER))
+            or name in (*_POINTERS, *KEY_BLOBS, *COPIED, MARKER))
 
 
 def find_damage(store: base.BlobStore, head: catalogue.Catalogue

@@ -25,6 +25,7 @@ from typing import Any
 from typing import Callable
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -127,13 +128,7 @@ def rewrite_all(access: store_access.StoreAccess,
         if not now.packs_left:
             return now
         if rate:
-            _pause(started + done / rate, lambda: report(done, total))
-
-
-def _pause(until: float, look: Callable[[], object]) -> None:
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, 0.5))
-        look()
+            threads.pause(started + done / rate, lambda: report(done, total))
 
 
 def retire(access: store_access.StoreAccess) -> KeyState:

@@ -25,6 +25,8 @@ from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import blob_parts
 
+_COPY_BYTES = 8 << 20
+
 
 class LocalFiles:
     """Gives blobs as files, and downloads those of remote stores."""
@@ -95,6 +97,23 @@ def _download(store: base.BlobStore, name: str, path: pathlib.Path) -> None:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def copy(store: base.BlobStore, name: str, path: pathlib.Path, size: int
+         ) -> None:
+    """Write bytes of a blob to a file, a few at a time.
+
+    :param size: how many; the blob may have more
+    :raises IntegrityError: it has fewer
+    :raises NoSpace: the filesystem of the file is full
+    """
+    step = _COPY_BYTES if store.ranged else size
+    with files.space_errors(path), open(path, 'wb') as stream:
+        while left := size - stream.tell():
+            part = store.read(name, stream.tell(), min(step, left))
+            if not part:
+                raise exceptions.IntegrityError(f'{name} ends early.')
+            stream.write(part)
 
 
 _Result = TypeVar('_Result')

@@ -244,11 +244,11 @@ class StoreAccess:
         :param work: identifies the work, see :meth:`.BlobStore.staging`
         :raises InvalidInput: there are no versions, but files of others
         """
-        self._refuse_foreign()
+        self.refuse_foreign()
         with self.store.lock(), self._prepared(work) as writing:
             yield writing
 
-    def _refuse_foreign(self) -> None:
+    def refuse_foreign(self) -> None:
         """Refuse to create a store among files that are not its own.
 
         :raises InvalidInput: there are such files, and no versions
@@ -292,7 +292,7 @@ class StoreAccess:
                 'This host may only add versions to the store: have a host '
                 'delete and prune them that may change it ([versions] '
                 'maintains_store).')
-        self._refuse_foreign()
+        self.refuse_foreign()
         with self.store.lock():
             before = self.store.reserved()
             self.store.spend_reserve(self._commit_bytes())
