@@ -11,6 +11,7 @@
 #    under the License.
 """Listings in pages, with a link to the next one."""
 
+import collections.abc
 import typing
 import urllib.parse
 
@@ -32,6 +33,17 @@ def document(request: requests.Request, name: str,
             {'rel': 'next', 'href': f'{request.base_url}?'
              + urllib.parse.urlencode(_texts(query), doseq=True)}]
     return answer
+
+
+def listed(request: requests.Request, name: str,
+           look: collections.abc.Callable[..., listing.Part],
+           *of: typing.Any) -> dict[str, typing.Any]:
+    """Return the page of a listing that a request asks for.
+
+    :param look: reads it; called with a reader, ``of``, filters and page
+    """
+    return document(request, name, request.look(
+        look, *of, request.filters(), request.page))
 
 
 def _texts(query):

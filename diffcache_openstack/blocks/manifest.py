@@ -100,15 +100,3 @@ def verify(manifest: str, image: str) -> None:
     operands.check_readable(image, 'image')
     with native_errors.translated():
         _native.manifest_verify(manifest, image)
-
-
-def convert_to_raw(image: str, output: str) -> ManifestInfo:
-    """Write what a guest reads from ``image`` to ``output``, raw and sparse.
-
-    :raises: what :func:`guest_content_id` raises
-    :raises NoSpace: the output does not fit
-    """
-    operands.check_readable(image, 'image')
-    operands.check_output(output, image=image)
-    with operands.translate_os_errors(output), native_errors.translated(image):
-        return ManifestInfo(**_native.qcow2_to_raw(image, output))

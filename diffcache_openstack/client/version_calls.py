@@ -106,10 +106,6 @@ class VersionCalls(proxy.Proxy):
         """List policies by ID."""
         return self._list(version.VersionPolicy, **query)
 
-    def get_version_policy(self, policy_id: str) -> version.VersionPolicy:
-        """Return a policy."""
-        return self._get(version.VersionPolicy, policy_id)
-
     def set_version_policy(self, **values: typing.Any
                            ) -> version.VersionPolicy:
         """Replace the policy of a server or the project."""

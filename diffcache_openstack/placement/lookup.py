@@ -141,9 +141,3 @@ class _Network:
 
     def template_seconds(self, template: int) -> float:
         return self.template_sources(template)[0].seconds
-
-
-def ranked_ways(instance: instances.Instance, placement: placements.Placement,
-                template: int, host: int, hops: int = 1) -> list[finder.Way]:
-    """Rank the ways for one request; see :meth:`LookupTable.ways`."""
-    return LookupTable(instance, placement).ways(template, host, hops)

@@ -315,17 +315,3 @@ class Engine(abc.ABC):
 
         :raises VolumeRefused: as of :meth:`flush`
         """
-
-
-def check_limit(name: str, limit: int, capacity: int,
-                limits: collections.abc.Mapping[str, int]) -> None:
-    """Refuse a limit that exceeds what other volumes leave.
-
-    :param limits: of all volumes
-    :raises VolumeRefused: it does
-    """
-    left = capacity - sum(each for other, each in limits.items()
-                          if other != name)
-    if limit > left:
-        raise VolumeRefused(f'volume {name}: a limit of {limit} blocks exceeds'
-                            f' the {left} that other volumes leave')

@@ -271,11 +271,6 @@ class Filler:
                        found.error, max(0.0, found.due - now) if waits
                        else None)
 
-    def wait_filled(self, timeout: float) -> bool:
-        """Wait until all objects of the plan are held, or for timeout."""
-        with self._wake:
-            return self._wake.wait_for(lambda: not self.missing(), timeout)
-
     # -- the workers
 
     def _run(self) -> None:

@@ -35,9 +35,7 @@ TABLE = routing.Table()
              response=schemas.LIST)
 def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
     """List hosts by name, with how full they are."""
-    part = request.look(host_views.list_hosts, request.filters(),
-                        request.page)
-    return paging.document(request, 'hosts', part)
+    return paging.listed(request, 'hosts', host_views.list_hosts)
 
 
 @TABLE.route('GET', '/v1/hosts/<name>', policy=policies.SHOW,
@@ -69,9 +67,7 @@ def show_host(request: requests.Request, name: str
 def list_objects(request: requests.Request, name: str
                  ) -> dict[str, typing.Any]:
     """List the objects that a host holds."""
-    part = request.look(host_views.list_objects, name, request.filters(),
-                        request.page)
-    return paging.document(request, 'objects', part)
+    return paging.listed(request, 'objects', host_views.list_objects, name)
 
 
 @TABLE.route('GET', '/v1/holdings', policy=policies.SHOW,
@@ -84,9 +80,7 @@ def list_holdings(request: requests.Request) -> dict[str, typing.Any]:
     ``not_in_plan`` lists what hosts of a plan may remove for other objects
     once it is the current one.
     """
-    part = request.look(host_views.list_holdings, request.filters(),
-                        request.page)
-    return paging.document(request, 'holdings', part)
+    return paging.listed(request, 'holdings', host_views.list_holdings)
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/pending-images', policy=policies.SHOW,
@@ -99,9 +93,8 @@ def list_pending_images(request: requests.Request, name: str
     One that is ``waiting_for_space`` is tried again at ``retry_at``; one that
     is ``refused`` when it changes.
     """
-    part = request.look(host_views.list_pending_images, name,
-                        request.filters(), request.page)
-    return paging.document(request, 'pending_images', part)
+    return paging.listed(
+        request, 'pending_images', host_views.list_pending_images, name)
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/boot-sets', policy=policies.SHOW,
@@ -115,9 +108,8 @@ def list_boot_sets(request: requests.Request, name: str
     chunks without it, which come from a host of the site (``from_peer``) or
     over the WAN; all boots of the site would wait ``saved_seconds`` longer.
     """
-    part = request.look(host_views.list_boot_sets, name, request.filters(),
-                        request.page)
-    return paging.document(request, 'boot_sets', part)
+    return paging.listed(request, 'boot_sets', host_views.list_boot_sets,
+                         name)
 
 
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,

@@ -53,9 +53,8 @@ def list_hydrations(request: requests.Request) -> dict[str, typing.Any]:
     those that are not all zeros, of ``chunk`` bytes; ``present`` of them are
     on the host. Hosts report every ``[agent] heartbeat_interval`` seconds.
     """
-    part = request.look(hydration_views.list_hydrations, request.viewer,
-                        request.filters(), request.page)
-    return paging.document(request, 'hydrations', part)
+    return paging.listed(
+        request, 'hydrations', hydration_views.list_hydrations, request.viewer)
 
 
 @TABLE.route('GET', '/v1/hydrations/<server_id>', policy=policies.SHOW,

@@ -36,9 +36,8 @@ def _find(request: requests.Request, image_id: str
              guarded={'host': policies.LOCATIONS}, response=schemas.LIST)
 def list_images(request: requests.Request) -> dict[str, typing.Any]:
     """List the images that the caller's project may see, by ID."""
-    part = request.look(image_views.list_images, request.viewer,
-                        request.filters(), request.page)
-    return paging.document(request, 'images', part)
+    return paging.listed(request, 'images', image_views.list_images,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/images/<image_id>', policy=policies.SHOW,

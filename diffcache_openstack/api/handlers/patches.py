@@ -35,9 +35,7 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     ``base`` and ``target`` may be repeated, for patches from any of several
     images and to any of several.
     """
-    part = request.look(image_views.list_patches, request.filters(),
-                        request.page)
-    return paging.document(request, 'patches', part)
+    return paging.listed(request, 'patches', image_views.list_patches)
 
 
 @TABLE.route('GET', '/v1/patches/<patch_id>', policy=policies.SHOW,
@@ -61,6 +59,4 @@ def list_pairs(request: requests.Request) -> dict[str, typing.Any]:
     one, ``reason`` says why, and ``terms`` what decided; other terms reopen
     it. ``size`` is an estimate until the patch is ``made``.
     """
-    part = request.look(pair_views.list_pairs, request.filters(),
-                        request.page)
-    return paging.document(request, 'patch_pairs', part)
+    return paging.listed(request, 'patch_pairs', pair_views.list_pairs)

@@ -33,9 +33,7 @@ _COMPUTING = ('computing', 'failed')
              response=schemas.LIST)
 def list_plans(request: requests.Request) -> dict[str, typing.Any]:
     """List plans, latest first."""
-    part = request.look(plan_views.list_plans, request.filters(),
-                        request.page)
-    return paging.document(request, 'plans', part)
+    return paging.listed(request, 'plans', plan_views.list_plans)
 
 
 @TABLE.route('GET', '/v1/plans/<plan_id>', policy=policies.SHOW,

@@ -41,9 +41,8 @@ def _find(request: requests.Request, job_id: str
              response=schemas.LIST)
 def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
     """List the precache jobs of the caller's project by ID."""
-    part = request.look(db.list_jobs, request.viewer, request.filters(),
-                        request.page)
-    return paging.document(request, 'precache_jobs', part)
+    return paging.listed(request, 'precache_jobs', db.list_jobs,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/precache-jobs/<job_id>', policy=policies.SHOW,

@@ -74,9 +74,8 @@ def list_profiles(request: requests.Request) -> dict[str, typing.Any]:
     has the same content; it is used until enough instances have read this
     image.
     """
-    part = request.look(profile_views.list_profiles, request.viewer,
-                        request.filters(), request.page)
-    return paging.document(request, 'profiles', part)
+    return paging.listed(request, 'profiles', profile_views.list_profiles,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/profiles/<profile_id>', policy=policies.SHOW,

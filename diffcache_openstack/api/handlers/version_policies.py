@@ -54,9 +54,8 @@ def _find_subject(request: requests.Request) -> list[typing.Any]:
              response=schemas.POLICIES)
 def list_policies(request: requests.Request) -> dict[str, typing.Any]:
     """List the version policies of the caller's project by ID."""
-    part = request.look(db.list_policies, request.viewer, request.filters(),
-                        request.page)
-    return paging.document(request, 'version_policies', part)
+    return paging.listed(request, 'version_policies', db.list_policies,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/version-policies/<policy_id>',

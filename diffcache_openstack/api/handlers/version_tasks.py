@@ -42,9 +42,8 @@ def _find_project(request: requests.Request) -> list[dict[str, typing.Any]]:
              response=schemas.TASKS)
 def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
     """List tasks on the versions of the caller's project, latest first."""
-    part = request.look(db.list_tasks, request.viewer, request.filters(),
-                        request.page)
-    return paging.document(request, 'version_tasks', part)
+    return paging.listed(request, 'version_tasks', db.list_tasks,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/version-tasks/<task_id>', policy=policies.TASK,

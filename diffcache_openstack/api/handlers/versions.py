@@ -65,9 +65,8 @@ def _find_with_server(request: requests.Request, version_id: str
              response=schemas.LIST)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
     """List the versions of the caller's project, latest first."""
-    part = request.look(db.list_versions, request.viewer, request.filters(),
-                        request.page)
-    return paging.document(request, 'versions', part)
+    return paging.listed(request, 'versions', db.list_versions,
+                         request.viewer)
 
 
 @TABLE.route('GET', '/v1/versions/<version_id>', policy=policies.SHOW,

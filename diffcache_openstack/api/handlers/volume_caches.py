@@ -41,9 +41,9 @@ def list_volume_caches(request: requests.Request) -> dict[str, typing.Any]:
 
     Counts are in blocks of 4 KiB, since the host's cache was started.
     """
-    part = request.look(volume_cache_views.list_volumes, request.viewer,
-                        request.filters(), request.page)
-    return paging.document(request, 'volume_caches', part)
+    return paging.listed(
+        request, 'volume_caches', volume_cache_views.list_volumes,
+        request.viewer)
 
 
 @TABLE.route('GET', '/v1/volume-caches/<volume_id>', policy=policies.SHOW,

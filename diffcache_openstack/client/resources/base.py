@@ -75,6 +75,19 @@ class Resource(resource.Resource):
                 or utils.maximum_supported_microversion(
                     session, cls._max_microversion))
 
+    def change(self, session: typing.Any, values: dict[str, typing.Any]
+               ) -> typing.Any:
+        """Change some fields, unless they were changed since it was read.
+
+        :raises ConflictException: they were
+        """
+        response = session.patch(
+            f'{self.base_path}/{self.id}', json={self.resource_key: {
+                **values, 'generation': self.generation}},
+            microversion=self.microversion_of(session))
+        self._translate_response(response)
+        return self
+
     def act(self, session: typing.Any, action: str,
             body: dict[str, typing.Any] | None = None) -> typing.Any:
         """Call an action on it, and take over its new state."""

@@ -11,7 +11,6 @@
 #    under the License.
 """Hydrations: how far images are that servers run from."""
 
-import typing
 
 from openstack import resource
 
@@ -60,16 +59,3 @@ class Hydration(base.Resource):
     sources = resource.Body('sources', type=list)
     generation = resource.Body('generation', type=int)
     updated_at = resource.Body('updated_at')
-
-    def change(self, session: typing.Any, values: dict[str, typing.Any]
-               ) -> 'Hydration':
-        """Change some settings, unless they were changed since it was read.
-
-        :raises ConflictException: they were
-        """
-        response = session.patch(
-            f'{self.base_path}/{self.id}',
-            json={'hydration': {**values, 'generation': self.generation}},
-            microversion=self.microversion_of(session))
-        self._translate_response(response)
-        return self

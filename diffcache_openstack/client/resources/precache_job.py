@@ -54,19 +54,6 @@ class PrecacheJob(base.Resource):
     aggregates = resource.Body('aggregates', type=list)
     availability_zones = resource.Body('availability_zones', type=list)
 
-    def change(self, session: typing.Any, values: dict[str, typing.Any]
-               ) -> 'PrecacheJob':
-        """Change some fields, unless they were changed since it was read.
-
-        :raises ConflictException: they were
-        """
-        response = session.patch(
-            f'{self.base_path}/{self.id}',
-            json={'precache_job': {**values, 'generation': self.generation}},
-            microversion=self.microversion_of(session))
-        self._translate_response(response)
-        return self
-
     def cancel(self, session: typing.Any) -> 'PrecacheJob':
         """Cancel the job."""
         return self.act(session, 'cancel')

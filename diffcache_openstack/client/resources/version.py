@@ -70,19 +70,6 @@ class ServerVersion(base.Resource):
     #: Current task and its progress.
     task = resource.Body('task')
 
-    def change(self, session: typing.Any, values: dict[str, typing.Any]
-               ) -> 'ServerVersion':
-        """Change some fields, unless they were changed since it was read.
-
-        :raises ConflictException: they were
-        """
-        response = session.patch(
-            f'{self.base_path}/{self.id}',
-            json={'version': {**values, 'generation': self.generation}},
-            microversion=self.microversion_of(session))
-        self._translate_response(response)
-        return self
-
 
 class VersionTask(base.Resource):
     """A task on versions."""

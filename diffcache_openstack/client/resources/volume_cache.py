@@ -63,19 +63,6 @@ class VolumeCache(base.Resource):
     explain = resource.Body('explain', type=list)
     updated_at = resource.Body('updated_at')
 
-    def change(self, session: typing.Any, values: dict[str, typing.Any]
-               ) -> 'VolumeCache':
-        """Change some settings, unless they were changed since it was read.
-
-        :raises ConflictException: they were
-        """
-        response = session.patch(
-            f'{self.base_path}/{self.id}',
-            json={'volume_cache': {**values, 'generation': self.generation}},
-            microversion=self.microversion_of(session))
-        self._translate_response(response)
-        return self
-
     def follow(self, session: typing.Any, specs: dict[str, str]
                ) -> 'VolumeCache':
         """Have it follow the QoS specs of its type."""

@@ -18,6 +18,7 @@ import shutil
 import struct
 import subprocess
 
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -173,11 +174,10 @@ class Qcow2ImagesTest(base.TestCase):
     def test_conversion_to_raw(self):
         self.make_contents()
         self.convert('a', 'a.qcow2', _ZSTD)
-        info = manifest.convert_to_raw(self.path('a.qcow2'),
-                                       self.path('raw'))
+        content_id = image_tools.ImageTools().to_raw(
+            self.path('a.qcow2'), self.path('raw'))
         self.assertEqual(self.read('a'), self.read('raw'))
-        self.assertEqual(manifest.content_id(self.path('a')),
-                         info.content_id)
+        self.assertEqual(manifest.content_id(self.path('a')), content_id)
 
     def test_images_that_name_files_are_refused_unopened(self):
         self.make_contents()

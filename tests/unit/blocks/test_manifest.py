@@ -63,7 +63,6 @@ class ManifestTest(base.TestCase):
                 (manifest.guest_content_id, ('/no/image',)),
                 (manifest.create, ('/no/image', self.manifest)),
                 (manifest.read, ('/no/image',)),
-                (manifest.verify, ('/no/image', self.image)),
-                (manifest.convert_to_raw, ('/no/image', self.manifest))):
+                (manifest.verify, ('/no/image', self.image))):
             error = self.assertRaises(exceptions.NotFound, call, *arguments)
             self.assertIn('/no/image', str(error))

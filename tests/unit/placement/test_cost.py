@@ -46,8 +46,8 @@ class TestCost(base.TestCase):
         expected = 0.0
         for j in range(instance.template_count):
             for r in range(instance.host_count):
-                way = lookup.ranked_ways(
-                    instance, placement, j, r + 1, hops)[0]
+                way = lookup.LookupTable(instance, placement).ways(
+                    j, r + 1, hops)[0]
                 far = [instance.patch_sizes[number[patch.base, patch.target]]
                        for patch, source in zip(way.patches,
                                                 way.patch_sources)

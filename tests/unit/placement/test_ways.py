@@ -182,8 +182,8 @@ class TestLookupTable(base.TestCase):
                                                  [(0, 1, 3), (0, 1, 1)])
 
     def ways(self, template, host):
-        return lookup.ranked_ways(self.instance, self.placement, template,
-                                  host)
+        return lookup.LookupTable(self.instance, self.placement).ways(
+            template, host)
 
     def test_repository_is_the_last_resort(self):
         for template in range(5):

@@ -60,8 +60,13 @@ class FakeEngine(engines.Engine):
             raise engines.VolumeRefused(f'volume {name} is not attached')
 
     def _check_limit(self, name: str, limit: int) -> None:
-        engines.check_limit(name, limit, self._blocks, {
-            other: state.limit for other, state in self._volumes.items()})
+        left = self._blocks - sum(
+            state.limit for other, state in self._volumes.items()
+            if other != name)
+        if limit > left:
+            raise engines.VolumeRefused(
+                f'volume {name}: a limit of {limit} blocks exceeds the {left}'
+                f' that other volumes leave')
 
     def fill(self, name: str) -> None:
         """Set that all blocks of a volume's partition are used."""

@@ -126,10 +126,6 @@ class Network:
         """Return bytes over the WAN so far, with headers, per direction."""
         return self._counted('wan')
 
-    def management_bytes(self) -> dict[str, int]:
-        """Return the bytes over management between the centre and others."""
-        return self._counted('mgmt')
-
     def _counted(self, interface: str) -> dict[str, int]:
         folder = f'/sys/class/net/{interface}/statistics'
         # A namespace sees its own interfaces in a /sys mounted inside it,

@@ -22,6 +22,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.images.delivery import test_serving
+from tests import waiting
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 PATCH = fakes.make_patch(BASE, TARGET)
@@ -169,7 +170,7 @@ class FillsTest(ArrivalsTestCase):
         self.addCleanup(filler.stop)
         key = fakes.key_of(TARGET)
         filler.hold(filling.FillPlan(1, (holdings.PlacedObject(key, 1),)))
-        self.assertTrue(filler.wait_filled(20))
+        waiting.until(lambda: not filler.missing(), 'the fill')
         self.assertEqual(TARGET, host.held.path(key).read_bytes())
         return at[-1]
 

@@ -89,7 +89,7 @@ class TestFills(FillTest):
     def test_fills_in_the_plans_order(self):
         filler = self.started()
         filler.hold(self.plan(self.patch_key, self.keys[0]))
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         filler.stop()
         order = [key for host, _, key in self.network.fetches
                  if host == 'h1' and key.kind != views.MANIFESTS]
@@ -102,7 +102,7 @@ class TestFills(FillTest):
         self.refresh()
         filler = self.started()
         filler.hold(self.plan(self.keys[1]))
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertEqual(
             {'http://h2'}, {url for _, url, key in self.network.fetches
                             if key.kind != views.MANIFESTS})
@@ -111,7 +111,7 @@ class TestFills(FillTest):
         self.filler().hold(self.plan(self.keys[0], generation=7))
         again = self.started()
         self.assertEqual(7, again.generation)
-        self.assertTrue(again.wait_filled(SECONDS))
+        self.until(lambda: not again.missing())
 
     def test_an_older_plan_is_ignored(self):
         filler = self.filler()
@@ -137,7 +137,7 @@ class TestFills(FillTest):
     def test_a_request_takes_over_the_running_fill(self):
         with self.taken_over() as filler:
             pass
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
 
     def test_another_plan_leaves_alone_what_a_request_waits_for(self):
         with self.taken_over() as filler:
@@ -190,7 +190,7 @@ class TestFills(FillTest):
         self.assertEqual((self.keys[0], self.keys[0].id in missing.error),
                          (missing.key, True))
         self.network.down.clear()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertEqual([], filler.report())
 
     def test_what_was_withdrawn_is_not_missing(self):
@@ -211,13 +211,13 @@ class TestFills(FillTest):
         self.network.down.clear()
         self.told.clear()
         filler.wake()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertEqual([], [found for report in self.told
                               for found in report if found.error])
         # Reactivated, it is wanted again.
         host.view = dataclasses.replace(known, generation=3)
         filler.wake()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertIn(target, host.held)
 
     def test_a_plan_may_come_before_its_map(self):
@@ -230,7 +230,7 @@ class TestFills(FillTest):
         self.assertEqual([self.keys[0]], filler.missing())
         host.view = dataclasses.replace(known, generation=2)
         filler.wake()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertIn(self.keys[0], host.held)
 
     def test_retries_are_told_with_their_time(self):
@@ -254,7 +254,7 @@ class TestFills(FillTest):
         self.assertEqual((True, 0), (missing.active, missing.attempts))
         self.assertGreater(missing.total, 0)
         host.plane.hold_fetches.set()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
 
     def test_another_plan_ends_what_it_no_longer_wants(self):
         host = self.hosts['h1']
@@ -275,7 +275,7 @@ class TestManifests(FillTest):
     def test_that_of_a_patch_s_target_does_not_cross(self):
         filler = self.started()
         filler.hold(self.plan(self.patch_key))
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
         self.assertEqual(
             {fakes.key_of(BASE, views.MANIFESTS), self.patch_key},
             {key for _, _, key in self.network.fetches})
@@ -326,7 +326,7 @@ class TestShares(FillTest):
             self.assertEqual((None, 1), (filler._choose()[0],
                                          len(filler._working)))
         self.host.plane.hold_fetches.set()
-        self.assertTrue(filler.wait_filled(SECONDS))
+        self.until(lambda: not filler.missing())
 
     def test_objects_of_two_jobs_come_together(self):
         filler = self.held_back(*self.keys, workers=2, shares={
