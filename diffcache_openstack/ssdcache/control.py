@@ -41,11 +41,12 @@ def send(path: str | os.PathLike[str], command: str, *,
 
     :param command: ``status``, ``attach``, ``recover``, ``resize``,
         ``disconnect``, ``set``, ``flush``, ``accept-loss``,
-        ``guest-ended``, ``invalidate``, ``detach``, or ``epoch``, which ends
-        one. While an origin has ``losses`` in the state, offsets and lengths
-        of what it lost, flushes of its volume are refused; ``accept-loss``
-        ends them by decision, and ``guest-ended`` because the guest that had
-        written has no memory any more
+        ``guest-ended``, ``invalidate``, ``detach``, ``vhost-open`` or
+        ``vhost-close``, which begin and end to serve a volume by vhost-user,
+        or ``epoch``, which ends one. While an origin has ``losses`` in the
+        state, offsets and lengths of what it lost, flushes of its volume are
+        refused; ``accept-loss`` ends them by decision, and ``guest-ended``
+        because the guest that had written has no memory any more
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit``, ``sequential`` and ``admission``, the latter two 0 for
         none of its own; with ``recover``, ``origin``; with ``set``, any of

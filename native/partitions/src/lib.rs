@@ -21,7 +21,7 @@ mod streams;
 
 pub use index::Cursor;
 pub use partitioner::{
-    Evicted, PartitionError, PartitionId, Partitioner, Settings, VolumeId, MAX_ADMISSION,
+    Evicted, Mirror, PartitionError, PartitionId, Partitioner, Settings, VolumeId, MAX_ADMISSION,
     MAX_CAPACITY, NEVER,
 };
 pub use slots::{Slot, MAX_BLOCK};

@@ -100,10 +100,22 @@ impl Partition {
     }
 }
 
+/// Follows where the valid blocks of a volume are, for readers elsewhere.
+///
+/// It may forget some. What is removed must not be found any more when the call returns.
+pub trait Mirror: std::fmt::Debug + Send {
+    /// The block is in this slot now, with data of this checksum.
+    fn put(&mut self, block: Block, slot: Slot, checksum: u32);
+
+    /// The block is in no slot any more, or its data are being written.
+    fn remove(&mut self, block: Block);
+}
+
 #[derive(Debug)]
 struct Volume {
     partition: PartitionId,
     index: Index,
+    mirror: Option<Box<dyn Mirror>>,
 }
 
 /// Which block is in which slot of the cache.
@@ -174,6 +186,7 @@ impl Partitioner {
         let volume = Volume {
             partition,
             index: Index::new(self.settings.seed),
+            mirror: None,
         };
         if let Some(id) = self.removed.pop() {
             self.volumes[usize::from(id)] = volume;
@@ -341,6 +354,25 @@ impl Partitioner {
     /// Notes the checksum of a slot's data, or that they are being written.
     pub fn set_checksum(&mut self, slot: Slot, checksum: Option<u32>) {
         self.slots.set_checksum(slot, checksum);
+        let (volume, block) = self.block_of(slot);
+        if let Some(mirror) = &mut self.volumes[usize::from(volume)].mirror {
+            match checksum {
+                Some(checksum) => mirror.put(block, slot, checksum),
+                None => mirror.remove(block),
+            }
+        }
+    }
+
+    /// Has what is cached of a volume from now on followed, in place of another mirror.
+    pub fn set_mirror(&mut self, volume: VolumeId, mirror: Option<Box<dyn Mirror>>) {
+        self.volumes[usize::from(volume)].mirror = mirror;
+    }
+
+    /// Has the mirror of a volume follow blocks that are cached already.
+    pub fn reflect(&mut self, slots: &[Slot]) {
+        for &slot in slots {
+            self.set_checksum(slot, self.checksum(slot));
+        }
     }
 
     /// Whether a slot has a block.
@@ -415,6 +447,9 @@ impl Partitioner {
         let block = self.slots.block(slot);
         let owner = &mut self.volumes[usize::from(volume)];
         owner.index.remove(&mut self.slots, slot);
+        if let Some(mirror) = &mut owner.mirror {
+            mirror.remove(block);
+        }
         self.partitions[owner.partition].held -= 1;
         self.slots.give(slot);
         Evicted {

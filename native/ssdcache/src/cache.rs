@@ -13,6 +13,7 @@ mod error;
 mod fates;
 mod flush;
 mod latency;
+mod lent;
 mod live;
 mod losses;
 pub mod origin;
@@ -216,6 +217,7 @@ impl Cache {
             }
             noted.is_ok()
         });
+        self.refresh_lent();
     }
 
     /// Refuses a write that a cache which is opened again would not know of.

@@ -10,7 +10,9 @@
 //! * [`partition`]: which block is in which slot of the cache;
 //! * [`simulate`]: a trace, played to it;
 //! * [`device`]: the SSD, and what it has after a restart;
-//! * [`cache`]: volumes read and written through it.
+//! * [`cache`]: volumes read and written through it;
+//! * [`shared`]: what processes of guests see of it.
 
 pub mod cache;
 pub mod device;
+pub mod shared;

@@ -1,5 +1,6 @@
 //! The commands that the control socket takes.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use serde_json::{json, Value};
 use thiserror::Error;
 
 use crate::error::ConfigError;
+use crate::guests::Guests;
 use crate::queues::Queues;
 use crate::server::Clients;
 use crate::volumes::VolumeConfig;
@@ -36,6 +38,9 @@ enum Refused {
     /// The volume
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// vhost-user
+    #[error("vhost-user: {0}")]
+    Vhost(io::Error),
     /// mode {0} is not known
     #[error("mode {0} is not known")]
     Mode(String),
@@ -106,6 +111,12 @@ enum Command {
         #[serde(default)]
         discard_dirty: bool,
     },
+    /// Serves a volume by vhost-user, too; the state says where.
+    #[serde(rename = "vhost-open")]
+    VhostOpen { volume: String },
+    /// Ends that.
+    #[serde(rename = "vhost-close")]
+    VhostClose { volume: String },
     /// Ends the attachment of a volume.
     Detach {
         volume: String,
@@ -124,6 +135,8 @@ pub struct Commands {
     pub clients: Arc<Clients>,
     /// Writes that wait.
     pub queues: Arc<Queues>,
+    /// The volumes that are served by vhost-user.
+    pub guests: Arc<Guests>,
 }
 
 impl Commands {
@@ -175,7 +188,12 @@ impl Commands {
                 let warmed = cache.warm(&*cache.volume(&volume)?, &runs)?;
                 return Ok(json!({ "warmed": warmed }));
             }
-            Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
+            Command::Resize { volume } => {
+                cache.resize(&*cache.volume(&volume)?)?;
+                if let Some(guest) = self.guests.find(&volume) {
+                    guest.nudge();
+                }
+            }
             Command::Disconnect { volume } => {
                 self.clients.disconnect(&cache.volume(&volume)?.export());
             }
@@ -203,12 +221,21 @@ impl Commands {
                 volume,
                 discard_dirty,
             } => cache.invalidate(&*cache.volume(&volume)?, discard_dirty)?,
+            Command::VhostOpen { volume } => {
+                let volume = cache.volume(&volume)?;
+                self.guests.open(&volume).map_err(Refused::Vhost)?;
+            }
+            Command::VhostClose { volume } => {
+                let volume = cache.volume(&volume)?;
+                self.guests.close(&volume).map_err(Refused::Vhost)?;
+            }
             Command::Detach {
                 volume,
                 discard_dirty,
             } => {
                 let volume = cache.volume(&volume)?;
                 cache.detach(&volume, discard_dirty)?;
+                self.guests.close(&volume).map_err(Refused::Vhost)?;
                 self.wait_for_clients(volume);
             }
         }
@@ -226,12 +253,14 @@ impl Commands {
     }
 
     /// The state of the cache, and of each volume how many `leaving` clients have ended and are
-    /// waited for by others.
+    /// waited for by others, and its socket of vhost-user, if it has one.
     fn status(&self) -> Value {
         let leaving = self.clients.leaving();
         let mut status = json!(self.cache.status());
         let volumes = status["volumes"].as_object_mut();
-        for volume in volumes.into_iter().flat_map(|found| found.values_mut()) {
+        for (name, volume) in volumes.into_iter().flatten() {
+            let guest = self.guests.find(name);
+            volume["vhost"] = json!(guest.map(|guest| guest.path().clone()));
             let export = volume["export"].as_str().unwrap_or_default();
             volume["leaving"] = json!(leaving.get(export).unwrap_or(&0));
         }

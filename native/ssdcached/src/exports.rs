@@ -10,6 +10,9 @@ use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 use crate::queues::Queues;
 use crate::stop::Gate;
 
+/// Reads of a guest's process that are counted before a block is evicted for another, at most.
+const HITS: usize = 1024;
+
 /// The volumes that are attached at the moment, by the names of their exports.
 pub struct Volumes {
     /// The cache that has them.
@@ -53,6 +56,7 @@ impl Export for CachedVolume {
 
     fn begin_read(&self, offset: u64, length: usize) -> PendingRead {
         let _running = self.gate.begin();
+        self.cache.take_hits(&self.volume, HITS);
         self.cache.begin_read(&self.volume, offset, length)
     }
 
@@ -87,6 +91,7 @@ impl Export for CachedVolume {
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.queues.wait(&self.export);
         let _running = self.gate.begin();
+        self.cache.take_hits(&self.volume, HITS);
         self.cache.write(&self.volume, data, offset)
     }
 

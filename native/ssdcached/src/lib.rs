@@ -7,6 +7,8 @@ pub mod config;
 mod control;
 pub mod error;
 mod exports;
+pub mod guest;
+pub mod guests;
 mod opening;
 pub mod panics;
 mod queues;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use diffcache_base::logging;
 use diffcache_ssdcached::config::Config;
-use diffcache_ssdcached::{panics, service};
+use diffcache_ssdcached::{guest, guests, panics, service};
 
 const USAGE: &str = "Usage: diffcache-ssdcached serve CONFIG
        diffcache-ssdcached --version
@@ -32,6 +32,15 @@ fn main() -> ExitCode {
     logging::start("diffcache-ssdcached");
     panics::end_process();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let [guests::WORD, words @ ..] = &arguments[..] {
+        return match guest::run(words) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                log::warn!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let ["serve", config] = arguments[..] else {
         log::error!("unknown arguments (see diffcache-ssdcached --help)");
         return ExitCode::from(2);

@@ -201,10 +201,9 @@ fn has_ended(stream: &UnixStream) -> bool {
 }
 
 /// Serves clients until the process ends.
-pub fn serve(listener: &UnixListener, volumes: Volumes, clients: &Arc<Clients>) {
-    let volumes = Arc::new(volumes);
+pub fn serve(listener: &UnixListener, volumes: &Arc<Volumes>, clients: &Arc<Clients>) {
     for stream in listener.incoming() {
-        let accepted = stream.and_then(|stream| start(stream, &volumes, clients));
+        let accepted = stream.and_then(|stream| start(stream, volumes, clients));
         if let Err(error) = accepted {
             // Out of descriptors, of threads, or of memory: others may free some.
             log::warn!("Could not serve a client: {error}");

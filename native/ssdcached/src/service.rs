@@ -6,17 +6,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diffcache_control::{listen, listen_for_group};
 use diffcache_ssdcache::cache::{Cache, Task};
+use diffcache_ssdcache::shared::hits::ROOM;
 use serde_json::json;
 
 use crate::config::Config;
 use crate::control::{Commands, LIMITS};
 use crate::error::ConfigError;
 use crate::exports::Volumes;
+use crate::guests::{Guests, SUFFIX};
 use crate::opening;
 use crate::queues::Queues;
 use crate::server::{self, Clients};
@@ -41,6 +43,19 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     let gate = Arc::new(Gate::default());
     let clients = Arc::new(Clients::default());
     let queues = Arc::new(Queues::default());
+    let volumes = Arc::new(Volumes {
+        cache: cache.clone(),
+        gate: gate.clone(),
+        queues: queues.clone(),
+    });
+    let guests = Arc::new(Guests {
+        directory: format!("{}{SUFFIX}", config.socket.display()).into(),
+        group: config.socket_group,
+        volumes: volumes.clone(),
+        clients: clients.clone(),
+        open: Mutex::default(),
+    });
+    guests.reopen().map_err(ConfigError::file(process))?;
     let socket = config.socket.clone();
     let listener =
         listen_for_group(&socket, config.socket_group).map_err(ConfigError::file(&socket))?;
@@ -49,7 +64,8 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
             cache: cache.clone(),
             origins,
             clients: clients.clone(),
-            queues: queues.clone(),
+            queues,
+            guests,
         };
         let listener = listen(&path).map_err(ConfigError::file(&path))?;
         let answer = move |line: &[u8]| commands.execute(line);
@@ -61,12 +77,7 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     if let Some(descriptor) = config.ready_fd.take() {
         announce(&cache, &socket, descriptor).map_err(ConfigError::file(process))?;
     }
-    let volumes = Volumes {
-        cache,
-        gate,
-        queues,
-    };
-    server::serve(&listener, volumes, &clients);
+    server::serve(&listener, &volumes, &clients);
     Err(ConfigError::file(&socket)(io::Error::other(
         "no more clients come",
     )))
@@ -91,6 +102,9 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     let written_back = cache.clone();
     start(move || loop {
         std::thread::sleep(WRITE_BACK);
+        for volume in written_back.volumes() {
+            written_back.take_hits(&volume, ROOM);
+        }
         begin(&written_back, written_back.take_due(), "write blocks back");
     })
 }

@@ -13,7 +13,7 @@ mod stopping;
 use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use diffcache_ssdcache::cache::Cache;
 use rustix::fs::{fadvise, Advice};
@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use crate::config::Config;
 use crate::control::Commands;
 use crate::exports::Volumes;
+use crate::guests::Guests;
 use crate::queues::Queues;
 use crate::server::{self, Clients};
 use crate::stop::Gate;
@@ -63,20 +64,28 @@ impl Process {
         let cache = Arc::new(cache);
         let clients = Arc::new(Clients::default());
         let queues = Arc::new(Queues::default());
-        let commands = Commands {
-            cache: cache.clone(),
-            origins,
-            clients: clients.clone(),
-            queues: queues.clone(),
-        };
         let socket = folder.path().join(format!("nbd-{number}"));
         let listener = UnixListener::bind(&socket).unwrap();
         let gate = Arc::new(Gate::default());
         let volumes = Arc::new(Volumes {
             cache: cache.clone(),
             gate: gate.clone(),
-            queues,
+            queues: queues.clone(),
         });
+        let guests = Guests {
+            directory: folder.path().join("vhost"),
+            group: None,
+            volumes: volumes.clone(),
+            clients: clients.clone(),
+            open: Mutex::default(),
+        };
+        let commands = Commands {
+            cache: cache.clone(),
+            origins,
+            clients: clients.clone(),
+            queues,
+            guests: Arc::new(guests),
+        };
         let served = clients.clone();
         // It ends with the process of the test.
         std::thread::spawn(move || {

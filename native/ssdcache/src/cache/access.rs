@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::latency::{Latency, Total};
 use super::Cache;
+use crate::shared::hits::ROOM;
 
 /// Steps of a curve that is shown, at most.
 const STEPS: usize = 1000;
@@ -140,6 +141,7 @@ impl Cache {
     /// Ends an epoch of all volumes: [`epoch`](super::Volume::epoch) returns this one from now on.
     pub fn end_epoch(&self) {
         for volume in self.volumes() {
+            self.take_hits(&volume, ROOM);
             volume.access.cut(&volume.hit, &volume.miss);
         }
     }

@@ -242,6 +242,7 @@ impl Cache {
                 .and_then(|()| self.change(volume, partial, true, renew))
                 .map_err(|source| origin_error(volume, source))?;
         }
+        self.refresh_lent();
         self.write_record(volume, &volume.kept())
     }
 
@@ -311,6 +312,7 @@ impl Cache {
         self.empty(volume, discard_dirty)?;
         // What clients write from now on is not cached, and flushed by them.
         volume.set_mode(Mode::PassThrough);
+        self.refresh_lent();
         drop(closed);
         self.end_attachment(volume, &mut self.begin_changing())
     }

@@ -156,6 +156,7 @@ impl Cache {
         let Some(change) = self.pace.judge() else {
             return;
         };
+        self.refresh_lent();
         let means = format!(
             "it takes {:.1} ms, origins {:.1} ms",
             change.device_us / 1000.0,

@@ -33,10 +33,12 @@ impl Cache {
             // Before the first dirty block: a start writes those back of another mode.
             self.keep(volume, |kept| kept.mode = mode as u8)?;
             volume.set_mode(mode);
+            self.refresh_lent();
             return Ok(());
         }
         self.drain(volume)?;
         volume.set_mode(mode);
+        self.refresh_lent();
         self.keep(volume, |kept| kept.mode = mode as u8)?;
         self.end_unsaved(volume)
     }

@@ -9,6 +9,7 @@ mod entries;
 mod epochs;
 mod intents;
 mod interleavings;
+mod lent;
 mod live;
 mod losses;
 mod neighbours;

@@ -17,6 +17,7 @@ use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{DirtyVersion, Entry, Kept, VolumeRecord};
+use crate::shared::Lent;
 
 /// What a volume's cache does with reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -150,6 +151,8 @@ pub struct Volume {
     /// Writes share it; a change of the mode takes it for itself.
     gate: RwLock<()>,
     pub(super) losses: Losses,
+    /// What the process of a guest sees of it.
+    pub(super) lent: RwLock<Option<Arc<Lent>>>,
 }
 
 /// Ranges of blocks that are being written, each by one request.
@@ -229,6 +232,7 @@ impl Volume {
             streams: Mutex::new(Streams::new(sequential)),
             gate: RwLock::default(),
             losses: Losses::default(),
+            lent: RwLock::default(),
         }
     }
 
