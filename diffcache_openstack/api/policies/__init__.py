@@ -11,7 +11,7 @@
 #    under the License.
 """The default policies, one file per resource."""
 
-import itertools
+import collections
 
 from oslo_policy import policy
 
@@ -32,10 +32,22 @@ from diffcache_openstack.api.policies import versions
 from diffcache_openstack.api.policies import volume_caches
 
 
+_MODULES = (base, root, hosts, limits, lookups, patches, plans, precache,
+            requests, sites, images, versions, volume_caches, profiles,
+            hydrations)
+
+
 def list_rules() -> list[policy.RuleDefault]:
-    """Return every rule, for the enforcer and for the sample."""
-    return list(itertools.chain.from_iterable(
-        module.RULES for module in (
-            base, root, hosts, limits, lookups, patches, plans, precache,
-            requests, sites, images, versions, volume_caches,
-            profiles, hydrations)))
+    """Return every rule, for the enforcer and for the sample.
+
+    What a rule controls are the routes that name it, for all of their
+    requests or for some of their parameters.
+    """
+    # Its modules name the rules.
+    from diffcache_openstack.api import handlers
+    named = collections.defaultdict(list)
+    for route in handlers.routes():
+        for name in (route.policy, *route.guarded.values()):
+            named[name].append((route.method, route.template))
+    return [*base.ROLES, *(rule.documented(named[rule.name])
+                           for module in _MODULES for rule in module.RULES)]

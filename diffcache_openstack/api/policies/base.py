@@ -21,6 +21,7 @@ The target of a rule is the object that a request is about: ``project_id`` and
 the caller.
 """
 
+import collections.abc
 import typing
 
 from oslo_policy import policy
@@ -39,20 +40,34 @@ INFRASTRUCTURE = 'diffcache:infrastructure:show'
 
 ALL_SCOPES = ['system', 'project']
 
-# What one rule allows: pairs of a method and a path.
-Operations = list[tuple[str, str]]
+
+class Rule(typing.NamedTuple):
+    """A rule of a resource.
+
+    :ivar operations: methods and paths of which it decides something besides
+        those whose routes name it
+    """
+
+    name: str
+    check: str
+    description: str
+    operations: tuple[tuple[str, str], ...] = ()
+
+    def documented(self, routes: collections.abc.Iterable[tuple[str, str]]
+                   ) -> policy.DocumentedRuleDefault:
+        """Return the rule with the operations that it controls.
+
+        :param routes: methods and paths of those that name it
+        """
+        listed: typing.Any = [
+            {'method': method, 'path': path} for method, path
+            in dict.fromkeys((*routes, *self.operations))]
+        return policy.DocumentedRuleDefault(
+            self.name, self.check, self.description, listed,
+            scope_types=ALL_SCOPES)
 
 
-def documented(name: str, check: str, description: str,
-               *operations: tuple[str, str]) -> policy.DocumentedRuleDefault:
-    """Return a rule of a resource with the operations it controls."""
-    listed: typing.Any = [{'method': method, 'path': path}
-                          for method, path in operations]
-    return policy.DocumentedRuleDefault(
-        name, check, description, listed, scope_types=ALL_SCOPES)
-
-
-class Rules(list[policy.DocumentedRuleDefault]):
+class Rules(list[Rule]):
     """The rules of a resource."""
 
     def __init__(self, resource: str):
@@ -63,11 +78,12 @@ class Rules(list[policy.DocumentedRuleDefault]):
             *operations: tuple[str, str]) -> str:
         """Add the rule of an action; return the rule's name."""
         name = f'diffcache:{self._resource}:{action}'
-        self.append(documented(name, check, description, *operations))
+        self.append(Rule(name, check, description, operations))
         return name
 
 
-RULES = [
+# What the rules of resources refer to.
+ROLES = [
     policy.RuleDefault(
         'admin_api', 'role:admin', 'Cloud administrators.'),
     policy.RuleDefault(
@@ -86,39 +102,43 @@ RULES = [
         'project_member',
         '(role:member and project_id:%(project_id)s) or rule:admin_api',
         'May change the resources of their project.'),
-    documented(
+]
+
+RULES = [
+    Rule(
         INFRASTRUCTURE, OPERATOR_READER,
         'See names of hosts, errors as hosts report them, and numbers that'
         ' count over all projects. Other callers get null, or a text without'
         ' names of hosts and paths.',
-        ('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
-        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
-        ('GET', '/v1/precache-jobs/{job_id}/targets'),
-        ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
-        ('GET', '/v1/version-tasks'), ('GET', '/v1/version-tasks/{task_id}')),
-    documented(
+        (('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
+         ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
+         ('GET', '/v1/precache-jobs/{job_id}/targets'),
+         ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
+         ('GET', '/v1/version-tasks'),
+         ('GET', '/v1/version-tasks/{task_id}'))),
+    Rule(
         ALL_PROJECTS_WRITE, ADMIN,
         'Change precache jobs, versions, tasks and version policies of other'
         ' projects than the token\'s. The rule of the change has to allow it'
         ' too.',
-        ('POST', '/v1/versions'), ('PATCH', '/v1/versions/{version_id}'),
-        ('DELETE', '/v1/versions/{version_id}'),
-        ('POST', '/v1/versions/{version_id}/restore'),
-        ('POST', '/v1/versions/{version_id}/export'),
-        ('POST', '/v1/versions/{version_id}/diff'),
-        ('POST', '/v1/version-tasks/verify'),
-        ('POST', '/v1/version-tasks/{task_id}/cancel'),
-        ('POST', '/v1/version-policies'),
-        ('DELETE', '/v1/version-policies/{policy_id}'),
-        ('PATCH', '/v1/precache-jobs/{job_id}'),
-        ('POST', '/v1/precache-jobs/{job_id}/cancel'),
-        ('POST', '/v1/precache-jobs/{job_id}/retry')),
-    documented(
+        (('POST', '/v1/versions'), ('PATCH', '/v1/versions/{version_id}'),
+         ('DELETE', '/v1/versions/{version_id}'),
+         ('POST', '/v1/versions/{version_id}/restore'),
+         ('POST', '/v1/versions/{version_id}/export'),
+         ('POST', '/v1/versions/{version_id}/diff'),
+         ('POST', '/v1/version-tasks/verify'),
+         ('POST', '/v1/version-tasks/{task_id}/cancel'),
+         ('POST', '/v1/version-policies'),
+         ('DELETE', '/v1/version-policies/{policy_id}'),
+         ('PATCH', '/v1/precache-jobs/{job_id}'),
+         ('POST', '/v1/precache-jobs/{job_id}/cancel'),
+         ('POST', '/v1/precache-jobs/{job_id}/retry'))),
+    Rule(
         ALL_PROJECTS, OPERATOR_READER,
         'See images, precache jobs and versions of all projects. This'
         ' widens no right to change them.',
-        ('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
-        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
-        ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
-        ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies')),
+        (('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
+         ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
+         ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
+         ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies'))),
 ]

@@ -14,14 +14,7 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('hosts')
-LIST = RULES.add(
-    'list', base.OPERATOR_READER, 'List hosts.',
-    ('GET', '/v1/hosts'))
+LIST = RULES.add('list', base.OPERATOR_READER, 'List hosts.')
 SHOW = RULES.add(
-    'show', base.OPERATOR_READER, 'Show hosts and the objects they hold.',
-    ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'),
-    ('GET', '/v1/hosts/{name}/pending-images'),
-    ('GET', '/v1/hosts/{name}/boot-sets'), ('GET', '/v1/holdings'))
-DELETE = RULES.add(
-    'delete', base.ADMIN, 'Remove a host.',
-    ('DELETE', '/v1/hosts/{name}'))
+    'show', base.OPERATOR_READER, 'Show hosts and the objects they hold.')
+DELETE = RULES.add('delete', base.ADMIN, 'Remove a host.')

@@ -15,13 +15,11 @@ from diffcache_openstack.api.policies import base
 
 _HYDRATIONS = base.Rules('hydrations')
 LIST = _HYDRATIONS.add(
-    'list', base.READER, 'List the hydrations of the project\'s servers.',
-    ('GET', '/v1/hydrations'))
+    'list', base.READER, 'List the hydrations of the project\'s servers.')
 SHOW = _HYDRATIONS.add(
-    'show', base.READER, 'Show the hydration of a server of the project.',
-    ('GET', '/v1/hydrations/{server_id}'))
+    'show', base.READER, 'Show the hydration of a server of the project.')
 UPDATE = _HYDRATIONS.add(
     'update', base.MEMBER, 'Change the hydration of a server of the project.'
     ' One that is shared with servers of other projects is for'
-    ' administrators.', ('PATCH', '/v1/hydrations/{server_id}'))
+    ' administrators.')
 RULES = list(_HYDRATIONS)

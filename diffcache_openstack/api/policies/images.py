@@ -15,14 +15,10 @@ from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('images')
 LIST = RULES.add(
-    'list', base.READER, 'List the images that the project may see.',
-    ('GET', '/v1/images'))
+    'list', base.READER, 'List the images that the project may see.')
 SHOW = RULES.add(
-    'show', base.READER, 'Show an image that the project may see.',
-    ('GET', '/v1/images/{image_id}'))
+    'show', base.READER, 'Show an image that the project may see.')
 LOCATIONS = RULES.add(
     'locations', base.OPERATOR_READER,
     'List the hosts that hold an image, and the images of a host'
-    ' (parameter "host").',
-    ('GET', '/v1/images/{image_id}/locations'),
-    ('GET', '/v1/images'))
+    ' (parameter "host").')

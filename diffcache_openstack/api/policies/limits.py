@@ -16,5 +16,4 @@ from diffcache_openstack.api.policies import base
 RULES = base.Rules('limits')
 SHOW = RULES.add(
     'show', '(role:reader and project_id:%(project_id)s) or'
-    ' rule:operator_reader', 'Show the quotas of a project and their use.',
-    ('GET', '/v1/limits'))
+    ' rule:operator_reader', 'Show the quotas of a project and their use.')

@@ -16,5 +16,4 @@ from diffcache_openstack.api.policies import base
 RULES = base.Rules('lookups')
 SHOW = RULES.add(
     'show', base.OPERATOR_READER,
-    'Show the ways for hosts to get an image, and their costs.',
-    ('GET', '/v1/lookups'), ('GET', '/v1/images/{image_id}/lookups'))
+    'Show the ways for hosts to get an image, and their costs.')

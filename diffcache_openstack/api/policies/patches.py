@@ -14,13 +14,8 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('patches')
-LIST = RULES.add(
-    'list', base.OPERATOR_READER, 'List patches.',
-    ('GET', '/v1/patches'))
-SHOW = RULES.add(
-    'show', base.OPERATOR_READER, 'Show a patch.',
-    ('GET', '/v1/patches/{patch_id}'))
+LIST = RULES.add('list', base.OPERATOR_READER, 'List patches.')
+SHOW = RULES.add('show', base.OPERATOR_READER, 'Show a patch.')
 PAIRS = RULES.add(
     'pairs', base.OPERATOR_READER,
-    'List the pairs of images that patches are considered for.',
-    ('GET', '/v1/patch-pairs'))
+    'List the pairs of images that patches are considered for.')

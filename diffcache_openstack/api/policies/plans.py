@@ -14,22 +14,12 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('plans')
-LIST = RULES.add(
-    'list', base.OPERATOR_READER, 'List plans.',
-    ('GET', '/v1/plans'))
+LIST = RULES.add('list', base.OPERATOR_READER, 'List plans.')
 SHOW = RULES.add(
     'show', base.OPERATOR_READER,
-    'Show a plan with the objects it places, and why.',
-    ('GET', '/v1/plans/{plan_id}'), ('GET', '/v1/plans/{plan_id}/explanation'))
-CREATE = RULES.add(
-    'create', base.ADMIN, 'Compute a plan.',
-    ('POST', '/v1/plans'))
+    'Show a plan with the objects it places, and why.')
+CREATE = RULES.add('create', base.ADMIN, 'Compute a plan.')
 WHAT_IF = RULES.add(
-    'what_if', base.ADMIN, 'Estimate the cost of a changed site.',
-    ('POST', '/v1/what-if'))
-APPLY = RULES.add(
-    'apply', base.ADMIN, 'Make a proposed plan the current one.',
-    ('POST', '/v1/plans/{plan_id}/apply'))
-CANCEL = RULES.add(
-    'cancel', base.ADMIN, 'Discard a proposed plan.',
-    ('POST', '/v1/plans/{plan_id}/cancel'))
+    'what_if', base.ADMIN, 'Estimate the cost of a changed site.')
+APPLY = RULES.add('apply', base.ADMIN, 'Make a proposed plan the current one.')
+CANCEL = RULES.add('cancel', base.ADMIN, 'Discard a proposed plan.')

@@ -14,23 +14,11 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('precache_jobs')
-LIST = RULES.add(
-    'list', base.READER, 'List the project\'s precache jobs.',
-    ('GET', '/v1/precache-jobs'))
-SHOW = RULES.add(
-    'show', base.READER, 'Show a precache job of the project.',
-    ('GET', '/v1/precache-jobs/{job_id}'),
-    ('GET', '/v1/precache-jobs/{job_id}/targets'))
+LIST = RULES.add('list', base.READER, 'List the project\'s precache jobs.')
+SHOW = RULES.add('show', base.READER, 'Show a precache job of the project.')
 # The capacity of hosts belongs to the operator.
-CREATE = RULES.add(
-    'create', base.ADMIN_OR_SERVICE, 'Create a precache job.',
-    ('POST', '/v1/precache-jobs'))
-UPDATE = RULES.add(
-    'update', base.MEMBER, 'Change a precache job.',
-    ('PATCH', '/v1/precache-jobs/{job_id}'))
-CANCEL = RULES.add(
-    'cancel', base.MEMBER, 'Cancel a precache job.',
-    ('POST', '/v1/precache-jobs/{job_id}/cancel'))
+CREATE = RULES.add('create', base.ADMIN_OR_SERVICE, 'Create a precache job.')
+UPDATE = RULES.add('update', base.MEMBER, 'Change a precache job.')
+CANCEL = RULES.add('cancel', base.MEMBER, 'Cancel a precache job.')
 RETRY = RULES.add(
-    'retry', base.MEMBER, 'Retry the failed targets of a precache job.',
-    ('POST', '/v1/precache-jobs/{job_id}/retry'))
+    'retry', base.MEMBER, 'Retry the failed targets of a precache job.')

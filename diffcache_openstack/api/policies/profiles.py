@@ -16,14 +16,14 @@ from diffcache_openstack.api.policies import base
 _PROFILES = base.Rules('profiles')
 LIST = _PROFILES.add(
     'list', base.READER, 'List profiles of the project, and those of all'
-    ' projects.', ('GET', '/v1/profiles'))
+    ' projects.')
 SHOW = _PROFILES.add(
     'show', base.READER, 'Show a profile of the project, or of all'
-    ' projects.', ('GET', '/v1/profiles/{profile_id}'))
+    ' projects.')
 IMPORT = _PROFILES.add(
     'import', base.MEMBER, 'Import a profile of an image. Those of all'
-    ' projects are for administrators.', ('POST', '/v1/profiles'))
+    ' projects are for administrators.')
 DELETE = _PROFILES.add(
     'delete', base.MEMBER, 'Delete a profile. Those of all projects are for'
-    ' administrators.', ('DELETE', '/v1/profiles/{profile_id}'))
+    ' administrators.')
 RULES = list(_PROFILES)

@@ -14,10 +14,7 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('requests')
-LIST = RULES.add(
-    'list', base.OPERATOR_READER, 'List past requests.',
-    ('GET', '/v1/requests'))
+LIST = RULES.add('list', base.OPERATOR_READER, 'List past requests.')
 FORECAST = RULES.add(
     'forecast', base.OPERATOR_READER,
-    'Show the requests expected at a site.',
-    ('GET', '/v1/sites/{name}/forecast'))
+    'Show the requests expected at a site.')

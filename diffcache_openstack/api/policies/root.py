@@ -15,7 +15,4 @@ from diffcache_openstack.api.policies import base
 
 DISCOVER = 'diffcache:discover'
 
-RULES = [
-    base.documented(DISCOVER, '@', 'List the versions of the API.',
-                    ('GET', '/'), ('GET', '/v1')),
-]
+RULES = [base.Rule(DISCOVER, '@', 'List the versions of the API.')]

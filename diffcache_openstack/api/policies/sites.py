@@ -14,9 +14,5 @@
 from diffcache_openstack.api.policies import base
 
 RULES = base.Rules('sites')
-LIST = RULES.add(
-    'list', base.OPERATOR_READER, 'List sites.',
-    ('GET', '/v1/sites'))
-REPORT = RULES.add(
-    'report', base.OPERATOR_READER, 'Show a summary of a site.',
-    ('GET', '/v1/sites/{name}/report'))
+LIST = RULES.add('list', base.OPERATOR_READER, 'List sites.')
+REPORT = RULES.add('report', base.OPERATOR_READER, 'Show a summary of a site.')

@@ -15,28 +15,20 @@ from diffcache_openstack.api.policies import base
 
 _VOLUMES = base.Rules('volume_caches')
 LIST = _VOLUMES.add(
-    'list', base.READER, 'List the project\'s volumes in SSD caches.',
-    ('GET', '/v1/volume-caches'))
+    'list', base.READER, 'List the project\'s volumes in SSD caches.')
 SHOW = _VOLUMES.add(
     'show', base.READER, 'Show a volume of the project in an SSD cache, and'
-    ' its curve.',
-    ('GET', '/v1/volume-caches/{volume_id}'),
-    ('GET', '/v1/volume-caches/{volume_id}/curve'))
+    ' its curve.')
 # Sizes and modes are of the operator's SSD: owners see them.
 UPDATE = _VOLUMES.add(
-    'update', base.ADMIN, 'Change settings of a volume in an SSD cache.',
-    ('PATCH', '/v1/volume-caches/{volume_id}'),
-    ('PUT', '/v1/volume-caches/{volume_id}/specs'))
+    'update', base.ADMIN, 'Change settings of a volume in an SSD cache.')
 ACT = _VOLUMES.add(
     'act', base.ADMIN, 'Flush or invalidate a volume in an SSD cache, or'
-    ' accept that its storage lost blocks.',
-    ('POST', '/v1/volume-caches/{volume_id}/actions'))
+    ' accept that its storage lost blocks.')
 _CACHES = base.Rules('ssd_caches')
 LIST_CACHES = _CACHES.add(
-    'list', base.OPERATOR_READER, 'List SSD caches of hosts.',
-    ('GET', '/v1/ssd-caches'))
+    'list', base.OPERATOR_READER, 'List SSD caches of hosts.')
 SHOW_CACHE = _CACHES.add(
     'show', base.OPERATOR_READER, 'Show the SSD cache of a host, and the'
-    ' decisions about sizes.',
-    ('GET', '/v1/ssd-caches/{host}'))
+    ' decisions about sizes.')
 RULES = [*_VOLUMES, *_CACHES]
