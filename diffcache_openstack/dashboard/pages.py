@@ -116,6 +116,16 @@ class Look:
     css_classes = 'image-cache'
     table_actions_template = 'image_cache/_table_actions.html'
     row_actions_dropdown_template = 'image_cache/_row_actions.html'
+    multi_select = False
+
+
+class OwnedAction:
+    """An action on a row that belongs to a project."""
+
+    def get_policy_target(self, request: http.HttpRequest,
+                          datum: typing.Any = None) -> dict[str, typing.Any]:
+        """Return what the rule is about."""
+        return {'project_id': getattr(datum, 'project_id', None)}
 
 
 class TabTable(tables.DataTable):

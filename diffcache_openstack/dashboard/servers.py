@@ -74,15 +74,10 @@ class ServerTable(Part, pages.LiveTable, pages.TabTable):
         return query.urlencode()
 
 
-class OwnedAction:
-    """An action on a row that belongs to a project."""
+class OwnedAction(pages.OwnedAction):
+    """An action of such a table on a row that belongs to a project."""
 
     table: typing.Any
-
-    def get_policy_target(self, request: http.HttpRequest,
-                          datum: typing.Any = None) -> dict[str, typing.Any]:
-        """Return what the rule is about."""
-        return {'project_id': getattr(datum, 'project_id', None)}
 
     def get_success_url(self, request: http.HttpRequest | None = None) -> str:
         """Return the address of the tab, at the same page."""

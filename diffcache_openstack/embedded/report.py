@@ -67,14 +67,9 @@ def write_json(document: Document, path: pathlib.Path) -> None:
 def table(document: Document) -> str:
     """Format the document for a terminal, at most 92 columns wide."""
     modes = _modes(document)
-    sections = [
-        _links(document),
-        _images(document),
-        _requests(document, modes),
-        _summary(document, modes),
-        _cache_use(document, modes),
-        _verdict(document),
-    ]
+    sections = [_links(document), _images(document),
+                _requests(document, modes), _summary(document, modes),
+                _cache_use(document, modes), _verdict(document)]
     return '\n\n'.join('\n'.join(lines) for lines in sections) + '\n'
 
 
@@ -86,35 +81,30 @@ def _row(label: str, cells: list[str]) -> str:
     return label.ljust(_LABEL) + ''.join(c.rjust(_COLUMN) for c in cells)
 
 
+def _heading(label: str, modes: list[str]) -> str:
+    return _row(label, [MODES[name] for name in modes])
+
+
 def _links(document: Document) -> list[str]:
     links = document['links']
     wan, lan = links['wan_mbit_s'], links['lan_mbit_s']
-    return [
-        f'Links: repository (WAN) {wan:g} Mbit/s, between hosts (LAN) '
-        f'{lan:g} Mbit/s: 1 to {lan / wan:g}'
-    ]
+    return [f'Links: repository (WAN) {wan:g} Mbit/s, between hosts (LAN) '
+            f'{lan:g} Mbit/s: 1 to {lan / wan:g}']
 
 
 def _images(document: Document) -> list[str]:
-    lines = ['Images (MB of data in a disk of so many MB, and MB of its '
-             'compressed qcow2 file)']
-    for image in document['images']:
-        data, size = image['data_size'], image['size']
-        lines.append(
-            f'  {image["name"]:<22}{data / _MEGABYTE:8.1f} of '
-            f'{size / _MEGABYTE:.1f}'
-            f'{image["published_size"] / _MEGABYTE:10.1f}'
-        )
-    return lines
+    return ['Images (MB of data in a disk of so many MB, and MB of its '
+            'compressed qcow2 file)', *(
+                f'  {image["name"]:<22}{image["data_size"] / _MEGABYTE:8.1f}'
+                f' of {image["size"] / _MEGABYTE:.1f}'
+                f'{image["published_size"] / _MEGABYTE:10.1f}'
+                for image in document['images'])]
 
 
 def _requests(document: Document, modes: list[str]) -> list[str]:
     """Format each request's service time, one line for each."""
-    lines = [
-        'Service time of each request in seconds (* while the cache was '
-        'being filled)',
-        _row('   host      image', [MODES[name] for name in modes]),
-    ]
+    lines = ['Service time of each request in seconds (* while the cache was '
+             'being filled)', _heading('   host      image', modes)]
     streams = [document['modes'][name]['requests'] for name in modes]
     for same in zip(*streams, strict=True):
         first = same[0]
@@ -129,74 +119,47 @@ def _seconds(request: Document) -> str:
 
 def _summary(document: Document, modes: list[str]) -> list[str]:
     found = [document['modes'][name] for name in modes]
-    lines = [_row('', [MODES[name] for name in modes])]
-    for label, field in (
-        ('mean, all requests (s)', 'mean_s'),
-        ('mean, cache filled (s)', 'mean_filled_s'),
-        ('  by the cost model (s)', 'predicted_filled_s'),
-        ('  ratio to templates only', 'ratio_to_templates'),
-        ('time to fill (s)', 'fill_s'),
-    ):
-        lines.append(_row(label, [f'{m[field]:.3f} ' for m in found]))
-    lines.append(
-        _row(
-            'WAN traffic (MB)',
-            [f'{m["wan_bytes"] / _MEGABYTE:.1f} ' for m in found],
-        )
-    )
-    return lines
+    return [_heading('', modes), *(
+        _row(label, [f'{mode[field]:.3f} ' for mode in found])
+        for label, field in (
+            ('mean, all requests (s)', 'mean_s'),
+            ('mean, cache filled (s)', 'mean_filled_s'),
+            ('  by the cost model (s)', 'predicted_filled_s'),
+            ('  ratio to templates only', 'ratio_to_templates'),
+            ('time to fill (s)', 'fill_s'))),
+        _row('WAN traffic (MB)', [f'{mode["wan_bytes"] / _MEGABYTE:.1f} '
+                                  for mode in found])]
 
 
 def _cache_use(document: Document, modes: list[str]) -> list[str]:
-    lines = [
-        _row('Cache use (MB of MB)', [MODES[name] for name in modes]),
-    ]
-    for host in document['hosts']:
-        capacity = host['capacity'] / _MEGABYTE
-        lines.append(
-            _row(
-                f'  {host["name"]}',
-                [
-                    f'{host["used"][name] / _MEGABYTE:.0f} of {capacity:.0f} '
-                    for name in modes
-                ],
-            )
-        )
-    return lines
+    return [_heading('Cache use (MB of MB)', modes), *(
+        _row(f'  {host["name"]}', [
+            f'{host["used"][name] / _MEGABYTE:.0f} of'
+            f' {host["capacity"] / _MEGABYTE:.0f} ' for name in modes])
+        for host in document['hosts'])]
 
 
 def _verdict(document: Document) -> list[str]:
     boot = document['boot']
-    lines = [
-        'Every image served is byte-identical to the one registered.'
-        if document['identical']
-        else 'SOME IMAGES SERVED DIFFER from those registered: see above.'
-    ]
-    for name in _modes(document):
-        lines.extend(
-            f'  {MODES[name]}, request {request["number"]}: '
-            f'{request["image"]} has sha256 {request["sha256"]}'
-            for request in document['modes'][name]['requests']
-            if not request['identical']
-        )
+    lines = ['Every image served is byte-identical to the one registered.'
+             if document['identical'] else
+             'SOME IMAGES SERVED DIFFER from those registered: see above.', *(
+                 f'  {MODES[name]}, request {request["number"]}: '
+                 f'{request["image"]} has sha256 {request["sha256"]}'
+                 for name in _modes(document)
+                 for request in document['modes'][name]['requests']
+                 if not request['identical'])]
     if boot is None:
         return [
             *lines,
             'NO IMAGE WAS BUILT AT THE SITE, so none was booted: transfers',
             'were expected to take less time than patches, as on a machine',
             'with much other work. Run it again when there is less, with a',
-            'new --state.',
-        ]
-    lines.append(
-        f'Boot of {boot["image"]}, built at the site with '
-        f'{boot["wan_bytes"]} bytes over the WAN: '
-        + (
-            f'the guest was up after {boot["seconds"]:.0f} s.'
-            if boot['marker_seen']
-            else 'THE GUEST DID NOT COME UP.'
-        )
-    )
-    return lines
+            'new --state.']
+    came_up = (f'the guest was up after {boot["seconds"]:.0f} s.'
+               if boot['marker_seen'] else 'THE GUEST DID NOT COME UP.')
+    return [*lines, f'Boot of {boot["image"]}, built at the site with '
+                    f'{boot["wan_bytes"]} bytes over the WAN: {came_up}']
 
 
 def draw(document: Document, path: pathlib.Path) -> None:
@@ -222,13 +185,8 @@ def _bars(axes: Any, names: list[str], heights: dict[str, list[float]]):
     width = 0.8 / len(heights)
     for index, (mode, values) in enumerate(heights.items()):
         shift = (index - (len(heights) - 1) / 2) * width
-        axes.bar(
-            [place + shift for place in range(len(names))],
-            values,
-            width,
-            label=MODES[mode],
-            color=_COLOURS[mode],
-        )
+        axes.bar([place + shift for place in range(len(names))], values,
+                 width, label=MODES[mode], color=_COLOURS[mode])
     axes.set_xticks(range(len(names)), names)
     axes.set_axisbelow(True)
     axes.grid(axis='y', alpha=0.4)
@@ -237,21 +195,13 @@ def _bars(axes: Any, names: list[str], heights: dict[str, list[float]]):
 def _draw_requests(axes: Any, document: Document) -> None:
     modes = _modes(document)
     streams = {name: document['modes'][name]['requests'] for name in modes}
-    names = [
-        f'{request["number"]}\n{request["image"]}'
-        for request in streams[modes[0]]
-    ]
-    _bars(
-        axes,
-        names,
-        {
-            name: [request['seconds'] for request in stream]
-            for name, stream in streams.items()
-        },
-    )
+    _bars(axes, [f'{request["number"]}\n{request["image"]}'
+                 for request in streams[modes[0]]],
+          {name: [request['seconds'] for request in stream]
+           for name, stream in streams.items()})
     for name in modes:
-        mean = document['modes'][name]['mean_filled_s']
-        axes.axhline(mean, color=_COLOURS[name], linestyle=':', linewidth=1)
+        axes.axhline(document['modes'][name]['mean_filled_s'],
+                     color=_COLOURS[name], linestyle=':', linewidth=1)
     links = document['links']
     axes.set_yscale('log')
     axes.yaxis.set_major_formatter(ticker.FormatStrFormatter('%g'))
@@ -260,9 +210,7 @@ def _draw_requests(axes: Any, document: Document) -> None:
     axes.set_title(
         'Service time of each request (dotted: mean once the cache is '
         f'filled), WAN {links["wan_mbit_s"]:g}, LAN '
-        f'{links["lan_mbit_s"]:g} Mbit/s',
-        fontsize=10,
-    )
+        f'{links["lan_mbit_s"]:g} Mbit/s', fontsize=10)
     axes.legend(ncols=len(modes), fontsize=8, loc='upper center')
     axes.margins(y=0.2)
 
@@ -270,22 +218,12 @@ def _draw_requests(axes: Any, document: Document) -> None:
 def _draw_cache_use(axes: Any, document: Document) -> None:
     hosts = document['hosts']
     modes = [name for name in _modes(document) if name != 'repository']
-    _bars(
-        axes,
-        [host['name'] for host in hosts],
-        {
-            name: [host['used'][name] / _MEGABYTE for host in hosts]
-            for name in modes
-        },
-    )
+    _bars(axes, [host['name'] for host in hosts],
+          {name: [host['used'][name] / _MEGABYTE for host in hosts]
+           for name in modes})
     for place, host in enumerate(hosts):
-        axes.hlines(
-            host['capacity'] / _MEGABYTE,
-            place - 0.45,
-            place + 0.45,
-            colors='black',
-            label='capacity' if place == 0 else None,
-        )
+        axes.hlines(host['capacity'] / _MEGABYTE, place - 0.45, place + 0.45,
+                    colors='black', label=None if place else 'capacity')
     axes.set_ylabel('cache in use (MB)')
     axes.set_title('Cache use per host', fontsize=10)
     axes.legend(ncols=len(modes) + 1, fontsize=8, loc='upper left')

@@ -114,7 +114,6 @@ class HostsTable(tables.DataTable):
         verbose_name = _('Hosts')
         status_columns = ['state']
         pagination_param = 'host_marker'
-        multi_select = False
         row_actions = (RemoveHost,)
         table_actions = (HostsFilter,)
 
@@ -145,7 +144,6 @@ class ObjectsTable(pages.TabTable):
         name = 'objects'
         verbose_name = _('Objects')
         pagination_param = 'object_marker'
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row: an image and its manifest share an ID."""
@@ -174,7 +172,6 @@ class PendingTable(pages.TabTable):
         name = 'pending'
         verbose_name = _('Pending Images')
         pagination_param = 'pending_marker'
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -222,7 +219,6 @@ class RepositoriesTable(StandingsTable):
         name = 'repositories'
         hidden_title = False
         verbose_name = _('Reads From')
-        multi_select = False
 
 
 class ClientsTable(StandingsTable):
@@ -232,4 +228,3 @@ class ClientsTable(StandingsTable):
         name = 'clients'
         hidden_title = False
         verbose_name = _('Read By')
-        multi_select = False

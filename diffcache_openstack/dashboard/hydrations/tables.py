@@ -160,7 +160,6 @@ class HydrationTable(servers.ServerTable):
     class Meta(pages.Look):
         name = 'hydration'
         verbose_name = _('Image Arrival')
-        multi_select = False
         no_data_message = _('This server does not read its image as it'
                             ' arrives: all of it is on the host.')
         row_class = HydrationRow

@@ -64,7 +64,6 @@ class ImagesTable(tables.DataTable):
         name = 'images'
         verbose_name = _('Images')
         pagination_param = 'image_marker'
-        multi_select = False
         table_actions = (ImagesFilter,)
 
 
@@ -91,7 +90,6 @@ class LocationsTable(tables.DataTable):
         name = 'locations'
         verbose_name = _('Hosts')
         pagination_param = 'location_marker'
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -134,7 +132,6 @@ class StartsTable(pages.TabTable):
         name = 'starts'
         verbose_name = _('Time to Start')
         pagination_param = 'start_marker'
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -166,7 +163,6 @@ class IncomingTable(PatchesTable):
         hidden_title = False
         verbose_name = _('Patches to This Image')
         pagination_param = 'incoming_marker'
-        multi_select = False
 
 
 class OutgoingTable(PatchesTable):
@@ -177,4 +173,3 @@ class OutgoingTable(PatchesTable):
         hidden_title = False
         verbose_name = _('Patches from This Image')
         pagination_param = 'outgoing_marker'
-        multi_select = False

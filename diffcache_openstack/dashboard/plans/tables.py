@@ -169,7 +169,6 @@ class PlansTable(tables.DataTable):
         verbose_name = _('Plans')
         pagination_param = 'plan_marker'
         status_columns = ['state']
-        multi_select = False
         row_actions = (ApplyPlan, CancelPlan)
         table_actions = (PlansFilter, ComputePlan)
 
@@ -234,7 +233,6 @@ class ItemsTable(ObjectsTable):
         hidden_title = False
         verbose_name = _('Placed by the Plan')
         pagination_param = 'item_marker'
-        multi_select = False
 
 
 class OthersTable(ObjectsTable):
@@ -245,4 +243,3 @@ class OthersTable(ObjectsTable):
         hidden_title = False
         verbose_name = _('Held Without a Place in the Plan')
         pagination_param = 'other_marker'
-        multi_select = False

@@ -44,16 +44,7 @@ class CreateJob(tables.LinkAction):
     policy_rules = (('diffcache', 'diffcache:precache_jobs:create'),)
 
 
-class JobAction(tables.BatchAction):
-    """An action on a job of a project."""
-
-    def get_policy_target(self, request: http.HttpRequest,
-                          datum: typing.Any = None) -> dict[str, typing.Any]:
-        """Return what the rule is about."""
-        return {'project_id': getattr(datum, 'project_id', None)}
-
-
-class RetryJob(JobAction):
+class RetryJob(pages.OwnedAction, tables.BatchAction):
     """Have hosts fetch at once what they failed to fetch."""
 
     name = 'retry'
@@ -78,7 +69,7 @@ class RetryJob(JobAction):
             api.client(request).retry_precache_job(obj_id)
 
 
-class CancelJob(JobAction):
+class CancelJob(pages.OwnedAction, tables.BatchAction):
     """End a job before its time."""
 
     name = 'cancel'
@@ -169,7 +160,6 @@ class JobsTable(pages.LiveTable):
         name = 'jobs'
         verbose_name = _('Precache Jobs')
         pagination_param = 'job_marker'
-        multi_select = False
         row_class = JobRow
         status_columns = ['state']
         row_actions = (RetryJob, CancelJob)
@@ -224,6 +214,5 @@ class TargetsTable(pages.LiveTable, pages.TabTable):
         name = 'targets'
         verbose_name = _('Progress')
         pagination_param = 'target_marker'
-        multi_select = False
         row_class = TargetRow
         status_columns = ['state']

@@ -41,7 +41,7 @@ def source_of(profile: typing.Any) -> str | None:
     return urls.reverse(IMAGE, args=[source]) if source else None
 
 
-class DeleteProfile(tables.DeleteAction):
+class DeleteProfile(pages.OwnedAction, tables.DeleteAction):
     """Delete a profile, which servers' boots form anew."""
 
     policy_rules = (('diffcache', 'diffcache:profiles:delete'),)
@@ -51,11 +51,6 @@ class DeleteProfile(tables.DeleteAction):
         'Delete Profile', 'Delete Profiles', count))
     action_past = staticmethod(lambda count: ngettext_lazy(
         'Deleted Profile', 'Deleted Profiles', count))
-
-    def get_policy_target(self, request: http.HttpRequest,
-                          datum: typing.Any = None) -> dict[str, typing.Any]:
-        """Return what the rule is about."""
-        return {'project_id': getattr(datum, 'project_id', None)}
 
     def delete(self, request: http.HttpRequest, obj_id: str) -> None:
         with api.reported(request, _('Could not delete the profile'),
@@ -96,7 +91,6 @@ class ProfilesTable(pages.TabTable):
         name = 'profiles'
         verbose_name = _('Profiles')
         pagination_param = 'profile_marker'
-        multi_select = False
         no_data_message = _('No server has booted lazily from this image yet.')
         row_actions = (DeleteProfile,)
 

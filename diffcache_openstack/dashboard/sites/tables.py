@@ -56,7 +56,6 @@ class SitesTable(tables.DataTable):
         verbose_name = _('Sites')
         pagination_param = 'site_marker'
         status_columns = ['state']
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -84,7 +83,6 @@ class WaysTable(tables.DataTable):
     class Meta(pages.Look):
         name = 'ways'
         verbose_name = _('Requests')
-        multi_select = False
 
     def get_object_id(self, datum: dict[str, typing.Any]) -> str:
         """Return what names the row."""
@@ -105,7 +103,6 @@ class ProblemsTable(tables.DataTable):
         name = 'problems'
         verbose_name = _('Problems')
         no_data_message = _('Nothing needs attention.')
-        multi_select = False
 
     def get_object_id(self, datum: str) -> str:
         """Return what names the row."""

@@ -59,7 +59,6 @@ class CachesTable(tables.DataTable):
         verbose_name = _('SSD Caches')
         pagination_param = 'ssd_cache_marker'
         status_columns = ['state']
-        multi_select = False
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -98,7 +97,6 @@ class VolumesTable(pages.TabTable):
         verbose_name = _('Volumes')
         pagination_param = 'volume_cache_marker'
         status_columns = ['state']
-        multi_select = False
 
     def get_object_display(self, datum: typing.Any) -> str:
         """Return what messages call the row."""
@@ -122,7 +120,6 @@ class DecisionsTable(tables.DataTable):
         name = 'decisions'
         verbose_name = _('Decisions')
         no_data_message = _('No epoch has ended yet.')
-        multi_select = False
 
     def get_object_id(self, datum: dict[str, typing.Any]) -> str:
         """Return what names the row."""

@@ -334,7 +334,6 @@ class VersionsTable(_VersionsPart):
         hidden_title = False
         verbose_name = _('Versions')
         pagination_param = 'version_marker'
-        multi_select = False
         row_class = VersionRow
         status_columns = ['state']
         row_actions = (RollBack, LaunchServer, CompareVersion, ExportVersion,
@@ -380,7 +379,6 @@ class TasksTable(_VersionsPart):
         hidden_title = False
         verbose_name = _('Tasks')
         pagination_param = 'task_marker'
-        multi_select = False
         row_class = TaskRow
         status_columns = ['state']
         row_actions = (CancelTask,)
