@@ -22,7 +22,6 @@ import importlib.metadata
 
 from oslo_config import cfg
 import prometheus_client
-from prometheus_client import registry as registries
 
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.images import filling
@@ -37,7 +36,6 @@ from diffcache_openstack import objects
 from diffcache_openstack.runtime import metrics
 from diffcache_openstack.sites import views
 
-PREFIX = 'diffcache'
 # Of requests, as objects.Request has them.
 _WAYS = ('local', 'peer', 'build', 'repository', 'none')
 # Seconds: from a copy on the same disk to a large image over a thin link.
@@ -61,13 +59,13 @@ class RequestMetrics:
     def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
         self._seconds = prometheus_client.Histogram(
             'request_seconds', 'Time from a request to the image, by the way'
-            ' it came; "none" failed.', ['way'], namespace=PREFIX,
+            ' it came; "none" failed.', ['way'], namespace=metrics.PREFIX,
             buckets=_BUCKETS, registry=registry)
         for way in _WAYS:
             # A first failure is an increase only if there was a zero before.
             self._seconds.labels(way)
         self._wan, self._lan, self._whole, self._fallbacks = (
-            prometheus_client.Counter(name, text, namespace=PREFIX,
+            prometheus_client.Counter(name, text, namespace=metrics.PREFIX,
                                       registry=registry)
             for name, text in (
                 ('request_wan_bytes', 'Bytes that requests moved over the'
@@ -90,7 +88,7 @@ class RequestMetrics:
             self._whole.inc(image.wire_size)
 
 
-class HostCollector(registries.Collector):
+class HostValues:
     """Reads the current state of an agent at each scrape.
 
     :param conf: a configuration with the group ``agent``
@@ -112,13 +110,8 @@ class HostCollector(registries.Collector):
         self._usage = usage
         self._patch_requests = patch_requests
 
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found = metrics.Families(PREFIX)
+    def add(self, found: metrics.Families) -> None:
+        """Add all values."""
         options = self._conf.agent
         found.gauge('build_info', 'Version of the suite.', 1, version=(
             importlib.metadata.version('diffcache-openstack')),
@@ -127,7 +120,6 @@ class HostCollector(registries.Collector):
         self._add_work(found)
         self._add_plane(found)
         self._add_repositories(found)
-        return found
 
     def _add_cache(self, found):
         held = self._host.held
@@ -213,140 +205,70 @@ class HostCollector(registries.Collector):
                           repository=name)
 
 
-class ScrubCollector(registries.Collector):
-    """Reads what the scrub of stored objects found.
-
-    :param reader: of this host
-    """
-
-    def __init__(self, reader: scrub.Scrub) -> None:
-        self._scrub = reader
-
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found, report = metrics.Families(PREFIX), self._scrub.report()
-        found.gauge('scrub_rate_bytes_per_second', 'Most bytes per second that'
-                    ' the scrub may read.', report['rate'])
-        found.gauge('scrub_needed_bytes_per_second', 'What it takes to read'
-                    ' all objects in their period.', report['needed_rate'])
-        found.gauge('scrub_unread_objects', 'Objects that are read before they'
-                    ' are used: it is not known whether they are right.',
-                    report['unread'])
-        found.gauge('scrub_overdue_bytes', 'Bytes of objects that were not'
-                    ' read in their period.', report['overdue_bytes'])
-        found.counter('scrub_read_bytes', 'Bytes that the scrub read.',
-                      report['read_bytes'])
-        found.counter('scrub_damaged_objects', 'Objects that the scrub found'
-                      ' damaged.', report['damaged'])
-        found.gauge('damaged_delivered_objects', 'Objects that were found'
-                    ' damaged after they were delivered, and whose list was'
-                    ' not removed yet.', len(report['damages']))
-        return found
+def scrub_values(found: metrics.Families, reader: scrub.Scrub) -> None:
+    """Add what the scrub of stored objects found."""
+    report = reader.report()
+    found.gauge('scrub_rate_bytes_per_second', 'Most bytes per second that'
+                ' the scrub may read.', report['rate'])
+    found.gauge('scrub_needed_bytes_per_second', 'What it takes to read'
+                ' all objects in their period.', report['needed_rate'])
+    found.gauge('scrub_unread_objects', 'Objects that are read before they'
+                ' are used: it is not known whether they are right.',
+                report['unread'])
+    found.gauge('scrub_overdue_bytes', 'Bytes of objects that were not'
+                ' read in their period.', report['overdue_bytes'])
+    found.counter('scrub_read_bytes', 'Bytes that the scrub read.',
+                  report['read_bytes'])
+    found.counter('scrub_damaged_objects', 'Objects that the scrub found'
+                  ' damaged.', report['damaged'])
+    found.gauge('damaged_delivered_objects', 'Objects that were found'
+                ' damaged after they were delivered, and whose list was'
+                ' not removed yet.', len(report['damages']))
 
 
-class MoveCollector(registries.Collector):
-    """Reads what was learned of volumes that came from other hosts.
-
-    :param moves: of this host
-    """
-
-    def __init__(self, moves: volume_moves.Moves) -> None:
-        self._moves = moves
-
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found = metrics.Families(PREFIX)
-        for outcome, count in self._moves.counts().items():
-            found.counter('ssd_cache_moves', 'Volumes of live migrations to'
-                          ' this host, by whether the host before said how'
-                          ' they were used.', count, outcome=outcome)
-        found.counter('ssd_cache_warmed_bytes', 'Bytes of such volumes that'
-                      ' were cached before they were requested.',
-                      self._moves.warmed * volume_moves.BLOCK)
-        return found
+def move_values(found: metrics.Families, moves: volume_moves.Moves) -> None:
+    """Add what was learned of volumes that came from other hosts."""
+    for outcome, count in moves.counts().items():
+        found.counter('ssd_cache_moves', 'Volumes of live migrations to'
+                      ' this host, by whether the host before said how'
+                      ' they were used.', count, outcome=outcome)
+    found.counter('ssd_cache_warmed_bytes', 'Bytes of such volumes that'
+                  ' were cached before they were requested.',
+                  moves.warmed * volume_moves.BLOCK)
 
 
-class FlushCollector(registries.Collector):
-    """Reads how often volumes in write-back were flushed.
-
-    :param volumes: of this host
-    """
-
-    def __init__(self, volumes: cached_volumes.CachedVolumes) -> None:
-        self._volumes = volumes
-
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found = metrics.Families(PREFIX)
-        for outcome, count in self._volumes.flushes.items():
-            found.counter('ssd_cache_flushes', 'Flushes of volumes in'
-                          ' write-back that were requested, such as for'
-                          ' snapshots.', count, outcome=outcome)
-        return found
+def flush_values(found: metrics.Families,
+                 volumes: cached_volumes.CachedVolumes) -> None:
+    """Add how often volumes in write-back were flushed."""
+    for outcome, count in volumes.flushes.items():
+        found.counter('ssd_cache_flushes', 'Flushes of volumes in'
+                      ' write-back that were requested, such as for'
+                      ' snapshots.', count, outcome=outcome)
 
 
-class CarryCollector(registries.Collector):
-    """Reads what became of profiles that a repository carries.
-
-    :param parts: of this host
-    """
-
-    def __init__(self, parts: carrying.Carrying) -> None:
-        self._carrying = parts
-
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found = metrics.Families(PREFIX)
-        for outcome, count in self._carrying.counts().items():
-            found.counter('carried_profiles', 'Profiles of images that were'
-                          ' carried to similar images here.', count,
-                          outcome=outcome)
-        found.counter('carried_without_files', 'Comparisons of images by'
-                      ' blocks alone, as their files could not be read.',
-                      self._carrying.without_files)
-        return found
+def carry_values(found: metrics.Families, parts: carrying.Carrying) -> None:
+    """Add what became of profiles that a repository carries."""
+    for outcome, count in parts.counts().items():
+        found.counter('carried_profiles', 'Profiles of images that were'
+                      ' carried to similar images here.', count,
+                      outcome=outcome)
+    found.counter('carried_without_files', 'Comparisons of images by'
+                  ' blocks alone, as their files could not be read.',
+                  parts.without_files)
 
 
-class VersionCollector(registries.Collector):
-    """Reads what became of indexes of base images that hosts added.
+def version_values(found: metrics.Families,
+                   base_indexes: collections.abc.Mapping[str, int]) -> None:
+    """Add what became of indexes of base images that hosts added.
 
     :param base_indexes: their number by outcome, see
         :class:`.versions.version_worker.Worker`
     """
-
-    def __init__(self, base_indexes: collections.abc.Mapping[str, int]
-                 ) -> None:
-        self._base_indexes = base_indexes
-
-    def describe(self) -> list[registries.Metric]:
-        """Return nothing: the names are known when values are."""
-        return []
-
-    def collect(self) -> collections.abc.Iterable[registries.Metric]:
-        """Return all values."""
-        found = metrics.Families(PREFIX)
-        for outcome, count in sorted(self._base_indexes.items()):
-            found.counter('version_base_indexes', 'Indexes of base images'
-                          ' that hosts added to stores of versions, by'
-                          ' whether they match the image.', count,
-                          outcome=outcome)
-        return found
+    for outcome, count in sorted(base_indexes.items()):
+        found.counter('version_base_indexes', 'Indexes of base images'
+                      ' that hosts added to stores of versions, by'
+                      ' whether they match the image.', count,
+                      outcome=outcome)
 
 
 def _bounded(reasons: list[tuple[str, str, int]]

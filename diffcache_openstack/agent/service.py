@@ -391,18 +391,23 @@ class Agent(service.Service):
         # Of this agent: there may be several in one process.
         registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
-        registry.register(agent_metrics.HostCollector(
+        host = agent_metrics.HostValues(
             self.conf, self.plane, self.host, self.filler, self.requests,
-            self._usage, self._patch_requests.counts))
-        registry.register(agent_metrics.ScrubCollector(self._scrub))
-        if self._moves is not None:
-            registry.register(agent_metrics.MoveCollector(self._moves))
-        if self._volumes is not None:
-            registry.register(agent_metrics.FlushCollector(self._volumes))
-        if self._carrying is not None:
-            registry.register(agent_metrics.CarryCollector(self._carrying))
-        registry.register(agent_metrics.VersionCollector(
-            self.versions.base_indexes))
+            self._usage, self._patch_requests.counts)
+        parts: dict[typing.Callable[..., None], typing.Any] = {
+            agent_metrics.scrub_values: self._scrub,
+            agent_metrics.move_values: self._moves,
+            agent_metrics.flush_values: self._volumes,
+            agent_metrics.carry_values: self._carrying,
+            agent_metrics.version_values: self.versions.base_indexes}
+
+        def add(found: metrics.Families) -> None:
+            host.add(found)
+            for values, part in parts.items():
+                if part is not None:
+                    values(found, part)
+
+        registry.register(metrics.Collector(add))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)

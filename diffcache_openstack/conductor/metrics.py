@@ -33,7 +33,6 @@ from diffcache_openstack.runtime import metrics
 
 LOG = log.getLogger(__name__)
 
-PREFIX = 'diffcache'
 _DATABASE_ERRORS = (db_exc.DBError, sqlalchemy.exc.SQLAlchemyError)
 _COUNTED: tuple[tuple[str, str, str, collections.abc.Callable], ...] = (
     ('images', 'status', 'Images of the catalogue.',
@@ -79,7 +78,7 @@ class DatabaseCollector(registries.Collector):
             found = self._database.look(_values)
         except _DATABASE_ERRORS as error:
             LOG.warning('Could not read the database for metrics: %s', error)
-            found = metrics.Families(PREFIX)
+            found = metrics.Families()
         return _with_database(found)
 
     def problems(self) -> list[str]:
@@ -98,7 +97,7 @@ def _with_database(found):
 
 
 def _values(session: listing.Reader) -> metrics.Families:
-    found = metrics.Families(PREFIX)
+    found = metrics.Families()
     for host in monitoring_views.hosts(session):
         labels = {'host': host['name'], 'site': host['site'],
                   'role': host['role']}

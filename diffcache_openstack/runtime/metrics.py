@@ -34,6 +34,8 @@ LOG = log.getLogger(__name__)
 # Each group of values is scraped by one or two collectors, every some seconds.
 _THREADS = 2
 
+# Start of all names.
+PREFIX = 'diffcache'
 #: Returns why a process cannot do its work; nothing if it can.
 Problems = collections.abc.Callable[[], collections.abc.Sequence[str]]
 StartResponse = collections.abc.Callable[..., typing.Any]
@@ -142,12 +144,9 @@ class Families:
     """Collects metric families for one scrape.
 
     A value of None is left out: what is unknown is not zero.
-
-    :param prefix: start of all names
     """
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self) -> None:
         self._found: dict[str, _Family] = {}
 
     def gauge(self, name: str, text: str, value: float | None,
@@ -168,9 +167,30 @@ class Families:
         if value is None:
             return
         if name not in self._found:
-            self._found[name] = kind(f'{self._prefix}_{name}', text,
+            self._found[name] = kind(f'{PREFIX}_{name}', text,
                                      labels=list(labels))
         self._found[name].add_metric(list(labels.values()), float(value))
 
     def __iter__(self) -> collections.abc.Iterator[registries.Metric]:
         return iter(self._found.values())
+
+
+class Collector(registries.Collector):
+    """Reads current values at each scrape.
+
+    :param add: adds them
+    """
+
+    def __init__(self, add: collections.abc.Callable[[Families], object]
+                 ) -> None:
+        self._add = add
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found = Families()
+        self._add(found)
+        return found

@@ -31,6 +31,7 @@ _FORMATS = ('raw', 'qcow2')
 # Servers at a time; more are refused.
 _MOST_SERVERS = 256
 
+_Lent = typing.TypeVar('_Lent')
 # Set before the processes are forked.
 _files = disk_files.DiskFiles(())
 
@@ -130,69 +131,48 @@ def remove_room(disk: str) -> None:
 # -- QEMU's programs
 
 
-class _Locks:
-    """The locks of disks that the agent has lent, by number."""
+class _Numbered(typing.Generic[_Lent]):
+    """What the agent has lent, or started, by number."""
 
-    def __init__(self) -> None:
-        self._fds: dict[int, int] = {}
+    def __init__(self, end: typing.Callable[[_Lent], object]) -> None:
+        """:param end: ends what there is no room for"""
+        self._end = end
+        self._known: dict[int, _Lent] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
-    def add(self, fd: int) -> int:
-        """Keep a descriptor; return its number."""
+    def add(self, lent: _Lent) -> int:
+        """Keep something; return its number."""
         with self._lock:
-            if len(self._fds) < _MOST_SERVERS:
+            if len(self._known) < _MOST_SERVERS:
                 number = next(self._numbers)
-                self._fds[number] = fd
+                self._known[number] = lent
                 return number
+        self._end(lent)
+        raise exceptions.ServiceUnavailable(
+            'This agent writes to as many disks as it may.')
+
+    def pop(self, number: object) -> _Lent:
+        """Return something, and forget it."""
+        with self._lock:
+            if isinstance(number, int) and number in self._known:
+                return self._known.pop(number)
+        raise exceptions.NotFound('There is no such lock or server.')
+
+
+# Descriptors of the locks of disks.
+_locks = _Numbered[int](os.close)
+_servers = _Numbered[programs.Server](lambda server: server.end())
+
+
+@contextlib.contextmanager
+def _lock_used(number: object) -> typing.Iterator[int]:
+    """Yield the descriptor of a lock, which is closed after the block."""
+    fd = _locks.pop(number)
+    try:
+        yield fd
+    finally:
         os.close(fd)
-        raise exceptions.ServiceUnavailable(
-            'This agent writes to as many disks as it may.')
-
-    @contextlib.contextmanager
-    def used(self, number: object) -> typing.Iterator[int]:
-        """Yield a descriptor, which is closed after the block."""
-        with self._lock:
-            if not isinstance(number, int) or number not in self._fds:
-                raise exceptions.NotFound('There is no such lock.')
-            fd = self._fds.pop(number)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
-
-
-_locks = _Locks()
-
-
-class _Servers:
-    """The servers that run, by number."""
-
-    def __init__(self) -> None:
-        self._running: dict[int, programs.Server] = {}
-        self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
-
-    def add(self, server: programs.Server) -> int:
-        """Keep a server; return its number."""
-        with self._lock:
-            if len(self._running) < _MOST_SERVERS:
-                number = next(self._numbers)
-                self._running[number] = server
-                return number
-        server.end()
-        raise exceptions.ServiceUnavailable(
-            'This agent writes to as many disks as it may.')
-
-    def pop(self, number: object) -> programs.Server:
-        """Return a server, and forget it."""
-        with self._lock:
-            if isinstance(number, int) and number in self._running:
-                return self._running.pop(number)
-        raise exceptions.NotFound('There is no such server.')
-
-
-_servers = _Servers()
 
 
 def _equip_programs() -> None:
@@ -213,7 +193,7 @@ def borrow_lock() -> int:
 def qemu_img(disk: str, lock: int, action: str, name: str) -> tuple[int, str]:
     """Have qemu-img change a disk; return its exit code and message."""
     _equip_programs()
-    with _locks.used(lock) as fd:
+    with _lock_used(lock) as fd:
         ended = _files.qemu_img(_path(disk), fd, contexts.text(action),
                                 contexts.text(name))
     return ended.code, ended.message
@@ -229,7 +209,7 @@ def serve(disk: str, lock: int, disk_format: str, base: str | None
     if disk_format not in _FORMATS:
         raise exceptions.InvalidInput('A disk is raw or qcow2.')
     _equip_programs()
-    with _locks.used(lock) as fd:
+    with _lock_used(lock) as fd:
         server = _files.serve(_path(disk), fd, disk_format,
                               None if base is None else _path(base))
     with server.connected:

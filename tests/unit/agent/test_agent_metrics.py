@@ -21,6 +21,7 @@ from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import volume_moves
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
+from diffcache_openstack.runtime import metrics
 from diffcache_openstack.sites import views
 from tests import base
 
@@ -78,14 +79,15 @@ class BoundedTest(base.TestCase):
         self.assertEqual(_MOST + 2, found['nova', f'reason {_MOST + 1}'])
 
 
-class MoveCollectorTest(base.TestCase):
+class MoveValuesTest(base.TestCase):
 
     def test_volumes_that_came_and_their_bytes(self):
         found = mock.create_autospec(volume_moves.Moves, instance=True,
                                      warmed=3)
         found.counts.return_value = {'received': 2, 'failed': 0}
         registry = prometheus_client.CollectorRegistry()
-        registry.register(agent_metrics.MoveCollector(found))
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.move_values(values, found)))
         self.assertEqual((2, 0, 3 * 4096), tuple(
             registry.get_sample_value(f'diffcache_ssd_cache_{name}', labels)
             for name, labels in (
@@ -94,7 +96,7 @@ class MoveCollectorTest(base.TestCase):
                 ('warmed_bytes_total', {}))))
 
 
-class ScrubCollectorTest(base.TestCase):
+class ScrubValuesTest(base.TestCase):
 
     def test_values(self):
         found = mock.Mock()
@@ -102,7 +104,8 @@ class ScrubCollectorTest(base.TestCase):
             'rate': 10, 'needed_rate': 0.5, 'unread': 1, 'overdue_bytes': 7,
             'read_bytes': 20, 'damaged': 2, 'damages': ['one']}
         registry = prometheus_client.CollectorRegistry()
-        registry.register(agent_metrics.ScrubCollector(found))
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.scrub_values(values, found)))
         for name, value in (
                 ('scrub_rate_bytes_per_second', 10),
                 ('scrub_needed_bytes_per_second', 0.5),
@@ -114,36 +117,39 @@ class ScrubCollectorTest(base.TestCase):
                 f'diffcache_{name}'), name)
 
 
-class VersionCollectorTest(base.TestCase):
+class VersionValuesTest(base.TestCase):
 
     def test_indexes_by_outcome(self):
         registry = prometheus_client.CollectorRegistry()
-        registry.register(agent_metrics.VersionCollector(
-            {'checked': 3, 'refused': 1}))
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.version_values(
+                values, {'checked': 3, 'refused': 1})))
         self.assertEqual((3, 1), tuple(registry.get_sample_value(
             'diffcache_version_base_indexes_total', {'outcome': outcome})
             for outcome in ('checked', 'refused')))
 
 
-class FlushCollectorTest(base.TestCase):
+class FlushValuesTest(base.TestCase):
 
     def test_flushes_by_outcome(self):
         found = mock.Mock(flushes={'done': 2, 'failed': 1})
         registry = prometheus_client.CollectorRegistry()
-        registry.register(agent_metrics.FlushCollector(found))
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.flush_values(values, found)))
         self.assertEqual([2, 1], [registry.get_sample_value(
             'diffcache_ssd_cache_flushes_total', {'outcome': outcome})
             for outcome in ('done', 'failed')])
 
 
-class CarryCollectorTest(base.TestCase):
+class CarryValuesTest(base.TestCase):
 
     def test_profiles_by_outcome(self):
         found = mock.create_autospec(carrying.Carrying, instance=True,
                                      without_files=3)
         found.counts.return_value = {'carried': 2, 'failed': 0}
         registry = prometheus_client.CollectorRegistry()
-        registry.register(agent_metrics.CarryCollector(found))
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.carry_values(values, found)))
         self.assertEqual((2, 0), tuple(registry.get_sample_value(
             'diffcache_carried_profiles_total', {'outcome': outcome})
             for outcome in ('carried', 'failed')))

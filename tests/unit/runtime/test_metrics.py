@@ -50,11 +50,12 @@ class MetricsServerTest(base.TestCase):
                 return error.code, error.read().decode()
 
     def test_metrics_are_text_of_prometheus(self):
-        prometheus_client.Gauge('some_bytes', 'Some.',
+        prometheus_client.Gauge('diffcache_bytes', 'Some.',
                                 registry=self.registry).set(7)
         status, text = self.get('/metrics')
         self.assertEqual(200, status)
-        self.assertIn('# TYPE some_bytes gauge\nsome_bytes 7.0\n', text)
+        self.assertIn('# TYPE diffcache_bytes gauge\ndiffcache_bytes 7.0\n',
+                      text)
 
     def test_ready(self):
         status, text = self.get('/ready')
@@ -129,17 +130,18 @@ class FamiliesTest(base.TestCase):
         return prometheus_client.generate_latest(registry).decode()
 
     def test_families(self):
-        found = metrics.Families('some')
+        found = metrics.Families()
         found.gauge('bytes', 'Bytes.', 1, kind='a')
         found.gauge('bytes', 'Bytes.', 2, kind='b')
         found.counter('tries', 'Tries.', 3)
         self.assertEqual(
-            '# HELP some_bytes Bytes.\n# TYPE some_bytes gauge\n'
-            'some_bytes{kind="a"} 1.0\nsome_bytes{kind="b"} 2.0\n'
-            '# HELP some_tries_total Tries.\n# TYPE some_tries_total counter\n'
-            'some_tries_total 3.0\n', self.text(found))
+            '# HELP diffcache_bytes Bytes.\n# TYPE diffcache_bytes gauge\n'
+            'diffcache_bytes{kind="a"} 1.0\ndiffcache_bytes{kind="b"} 2.0\n'
+            '# HELP diffcache_tries_total Tries.\n'
+            '# TYPE diffcache_tries_total counter\n'
+            'diffcache_tries_total 3.0\n', self.text(found))
 
     def test_unknown_values_are_left_out(self):
-        found = metrics.Families('some')
+        found = metrics.Families()
         found.gauge('bytes', 'Bytes.', None)
         self.assertEqual('', self.text(found))
