@@ -85,16 +85,6 @@ CASES = (
             cases.Option('size', 64, 'MiB of the image', quick=2),
             cases.Option('rounds', 1, 'rounds')), root=True),
     cases.Case(
-        'kills', 'Reads and bytes while workers are killed.', 'kills:kills',
-        _REAL, (
-            _speed(50.0), _SEED,
-            cases.Option('kills', 1000, 'kills', quick=4),
-            cases.Option('each', 20, 'kills with each host', quick=2),
-            cases.Option('readers', 3, 'readers'),
-            cases.Option('resend', 'on', 'whether the kernel sends unanswered'
-                         ' requests again, or the worker keeps copies',
-                         choices=('on', 'off'))), root=True),
-    cases.Case(
         'others', 'One boot in real time, beside nbdkit, qemu-storage-daemon'
         ' and a full transfer.', 'others:others', _BESIDE, (
             _speed(200.0), _SEED,

@@ -39,8 +39,7 @@ _MARKS_AT = 128
 class Host:
     """A host: its data plane, its diffcached, and its reader.
 
-    :param settings: of diffcached's configuration, ``files``, ``resend`` and
-        ``tuning``
+    :param settings: of diffcached's configuration, ``files`` and ``tuning``
     """
 
     def __init__(self, folder: pathlib.Path, name: str, **settings):

@@ -14,10 +14,6 @@
 ``reader.py FILE READS.json`` prints ``ready``, reads from its input when to
 start (seconds of the monotonic clock), and prints a line of JSON: the seconds
 that it took, its own seconds of CPU, and a checksum of what it read.
-
-``reader.py FILE READS.json IMAGE STOP`` prints ``ready`` and repeats the reads
-until the file STOP is there. Then it prints of each read when it began and how
-many seconds it took, and how many reads failed or differ from IMAGE.
 """
 
 import json
@@ -29,7 +25,7 @@ import time
 import zlib
 
 
-def once(descriptor: int, rows: list, buffer: memoryview) -> dict:
+def replay(descriptor: int, rows: list, buffer: memoryview) -> dict:
     """Replay the reads, beginning at a given time."""
     start = float(sys.stdin.readline())
     time.sleep(max(0, start - time.monotonic()))
@@ -44,37 +40,14 @@ def once(descriptor: int, rows: list, buffer: memoryview) -> dict:
             'cpu': time.process_time() - cpu, 'checksum': checksum}
 
 
-def until(descriptor: int, rows: list, buffer: memoryview, image: str,
-          stop: str) -> dict:
-    """Repeat the reads, and compare them."""
-    expected = os.open(image, os.O_RDONLY)
-    times, errors, wrong = [], 0, 0
-    while not os.path.exists(stop):
-        for think_us, offset, length in rows:
-            time.sleep(think_us / 1e6)
-            part = buffer[:length]
-            start = time.monotonic()
-            try:
-                count = os.preadv(descriptor, [part], offset)
-            except OSError:
-                errors += 1
-                continue
-            times.append((start, time.monotonic() - start))
-            wrong += part[:count] != os.pread(expected, length, offset)
-            if os.path.exists(stop):
-                break
-    return {'reads': times, 'errors': errors, 'wrong': wrong}
-
-
 def main() -> None:
     """Run the command line."""
-    path, reads, *check = sys.argv[1:]
+    path, reads = sys.argv[1:]
     rows = json.loads(pathlib.Path(reads).read_text())
     buffer = memoryview(mmap.mmap(-1, max(row[2] for row in rows)))
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
     print('ready', flush=True)
-    print(json.dumps((until if check else once)(
-        descriptor, rows, buffer, *check)))
+    print(json.dumps(replay(descriptor, rows, buffer)))
 
 
 if __name__ == '__main__':

@@ -27,7 +27,7 @@ CHOSEN = {
     'patch': ('family', 'upgrades', 'apply'),
     'placement': ('chains',),
     'versions': ('programs', 'servers', 'hundred', 'alpha', 'redundancy'),
-    'lazy': ('boots', 'hydrate', 'kills', 'fuse'),
+    'lazy': ('boots', 'hydrate', 'fuse'),
     'ssdcache': ('paper', 'mix', 'sizing', 'decisions', 'correctness', 'pair',
                  'large', 'curves'),
     'site': ('hard', 'wan'),
