@@ -84,12 +84,6 @@ _ROUTES = routing.Map([
         ('GET', '/v1/ssd-cache', 'show_ssd_cache'),
         ('PUT', '/v1/ssd-cache/volumes/<volume_id>', 'attach_volume'),
         ('DELETE', '/v1/ssd-cache/volumes/<volume_id>', 'detach_volume'),
-        ('PATCH', '/v1/ssd-cache/volumes/<volume_id>', 'change_volume'),
-        ('GET', '/v1/ssd-cache/volumes/<volume_id>/curve',
-         'show_volume_curve'),
-        ('POST', '/v1/ssd-cache/volumes/<volume_id>/flush', 'flush_volume'),
-        ('POST', '/v1/ssd-cache/volumes/<volume_id>/invalidate',
-         'invalidate_volume'),
         ('POST', '/v1/ssd-cache/volumes/<volume_id>/guest-ended',
          'end_volume_guest'),
         ('POST', '/v1/ssd-cache/volumes/<volume_id>/resize', 'resize_volume'),
@@ -129,6 +123,15 @@ class Versions(typing.NamedTuple):
     content: version_reads.VersionReads
     delivery: version_delivery.VersionDelivery
     images: server_images.ServerImages
+
+
+def _on_volume(name: str) -> collections.abc.Callable:
+    """Return the handler that calls a method of the cache with a volume."""
+    def handle(self, _request, volume_id):
+        getattr(self._volumes(), name)(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    return handle
 
 
 class LocalApi(socket_api.SocketApi):
@@ -233,47 +236,12 @@ class LocalApi(socket_api.SocketApi):
         return messages.answer(
             self._volumes().attach(_volume(volume_id), wanted))
 
-    def _detach_volume(self, _request, volume_id):
-        self._volumes().detach(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _change_volume(self, request, volume_id):
-        fields = messages.read_json(request)
-        generation = fields.pop('generation', None)
-        if isinstance(generation, bool) or not isinstance(generation, int):
-            raise exceptions.InvalidInput(
-                'A change of a volume\'s settings has the generation of those'
-                ' that the caller knows.')
-        self._volumes().change(_volume(volume_id), generation, fields)
-        return messages.answer(self._volumes().status()['volumes'][volume_id])
-
-    def _show_volume_curve(self, _request, volume_id):
-        found = self._volumes().curve(_volume(volume_id))
-        if found is None:
-            raise exceptions.NotFound(
-                f'No epoch of volume {volume_id} in the SSD cache of this host'
-                ' has ended.')
-        return messages.answer(found)
-
-    def _flush_volume(self, _request, volume_id):
-        self._volumes().flush(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _invalidate_volume(self, _request, volume_id):
-        self._volumes().invalidate(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _end_volume_guest(self, _request, volume_id):
-        self._volumes().end_guest(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _resize_volume(self, _request, volume_id):
-        self._volumes().resize(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _disconnect_volume(self, _request, volume_id):
-        self._volumes().disconnect(_volume(volume_id))
-        return wrappers.Response(status=204)
+    _detach_volume = _on_volume('detach')
+    _end_volume_guest = _on_volume('end_guest')
+    _resize_volume = _on_volume('resize')
+    _disconnect_volume = _on_volume('disconnect')
+    _give_volume_back = _on_volume('give_back')
+    _forget_volume = _on_volume('forget')
 
     def _set_volume_mode(self, request, volume_id):
         mode = messages.read_json(request).get('mode')
@@ -303,14 +271,6 @@ class LocalApi(socket_api.SocketApi):
                 f'A volume is drained for 0 to {_MOST_DRAIN_S} seconds, and'
                 f' its server leaves or may leave: true or false.')
         self._volumes().drain(_volume(volume_id), seconds, leaves)
-        return wrappers.Response(status=204)
-
-    def _give_volume_back(self, _request, volume_id):
-        self._volumes().give_back(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _forget_volume(self, _request, volume_id):
-        self._volumes().forget(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _send_file(self, request, image_id):

@@ -72,27 +72,6 @@ class TestVolumes(ApiTest):
         self.volumes.set_mode.assert_called_once_with('7a1dbe2a',
                                                       'write-around')
 
-    def test_settings(self):
-        self.volumes.status.return_value = {'volumes': {'7a1dbe2a': {
-            'limit': 9}}}
-        self.assertEqual((200, {'limit': 9}), self.ask(
-            'PATCH', PATH, {'generation': 3, 'max': 9, 'weight': None}))
-        self.volumes.change.assert_called_once_with(
-            '7a1dbe2a', 3, {'max': 9, 'weight': None})
-
-    def test_curve(self):
-        self.volumes.curve.return_value = {'references': 5}
-        self.assertEqual((200, {'references': 5}),
-                         self.ask('GET', f'{PATH}/curve'))
-        self.volumes.curve.return_value = None
-        self.assertEqual(404, self.ask('GET', f'{PATH}/curve')[0])
-
-    def test_flush_and_invalidate(self):
-        self.assertEqual(204, self.ask('POST', f'{PATH}/flush')[0])
-        self.volumes.flush.assert_called_once_with('7a1dbe2a')
-        self.assertEqual(204, self.ask('POST', f'{PATH}/invalidate')[0])
-        self.volumes.invalidate.assert_called_once_with('7a1dbe2a')
-
     def test_a_guest_that_ended(self):
         self.assertEqual(204, self.ask('POST', f'{PATH}/guest-ended')[0])
         self.volumes.end_guest.assert_called_once_with('7a1dbe2a')
@@ -132,13 +111,10 @@ class TestVolumes(ApiTest):
         for method, path, body in (
                 ('PUT', PATH, b'x'), ('PUT', PATH, []), ('PUT', PATH, {}),
                 ('PUT', PATH, {'origin': '/dev/a', 'mode': 'fast'}),
-                ('PATCH', PATH, {'max': 9}),
                 ('PUT', f'{PATH}/leave', {'seconds': 1}),
                 ('PUT', f'{PATH}/leave', {'seconds': True, 'leaves': True}),
                 ('PUT', f'{PATH}/leave', {'seconds': 301, 'leaves': True}),
                 ('PUT', f'{PATH}/leave', {'seconds': 1, 'leaves': 'no'}),
-                ('PATCH', PATH, {'generation': True}),
-                ('PATCH', PATH, {'generation': '1'}), ('PATCH', PATH, [1]),
                 ('PUT', f'{PATH}/mode', {'mode': 'fast'}),
                 ('PUT', f'{PATH}/mode', {'mode': ['x']}),
                 ('POST', f'{PATH}/expected', {}),
