@@ -284,8 +284,8 @@ are not slower. 0 does not compress again.
         sample_default='256MB',
         advanced=True,
         help='''
-Maximum bytes of a project that one pruning compresses again. No server of the
-project can be saved during it. The rest is done by the next pruning.
+Maximum bytes of a project that one pruning compresses again. The rest is done
+by the next pruning.
 '''),
     cfg.IntOpt(
         'verify_interval',

@@ -119,6 +119,8 @@ LABEL = fields.StringField()
 TEXT = fields.TextField()
 PATH = fields.StringField(r'/[^\x00-\x1f\x7f]+', 4096)
 # Of a version store: a hash of its URI.
+# Of packs, maps and versions.
+THREE_NUMBERS = Field(_Tuple(COUNT, COUNT, COUNT))
 PLACE = fields.StringField(r'[0-9a-f]{16}')
 KIND = fields.EnumField(catalogue.KINDS)
 RATE = fields.NonNegativeIntegerField(nullable=True)

@@ -219,6 +219,28 @@ class VersionsAPI(remote.API):
                                   task_id=task_id, place=place)
         return None if found is None else (found[0], found[1])
 
+    @remote.method(remote.HOSTS, {
+        'host': wire.HOST, 'task_id': wire.UUID, 'place': wire.PLACE,
+        'least': wire.THREE_NUMBERS, 'counts': wire.THREE_NUMBERS})
+    def take_numbers(self, ctxt: contexts.RequestContext, host: str,
+                     task_id: str, place: str, least: tuple[int, int, int],
+                     counts: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Take numbers of packs, maps and versions that no writer has.
+
+        A repeated call takes others. The parameters are those of
+        :meth:`read_head`.
+
+        :param least: the first numbers that no catalogue gives
+        :param counts: how many of each
+        :returns: the first of each
+        :raises Forbidden: the host does not perform the task
+        :raises InvalidInput: they are more than a save can have
+        """
+        pack, map_, version = self._client.call(
+            ctxt, 'take_numbers', host=host, task_id=task_id, place=place,
+            least=least, counts=counts)
+        return pack, map_, version
+
     @remote.call(remote.HOSTS, {
         'host': wire.HOST, 'task_id': wire.UUID, 'place': wire.PLACE,
         'base': wire.position(nullable=True), 'head': wire.position()})

@@ -11,6 +11,7 @@
 #    under the License.
 """The conductor as the arbiter between writers of a version store."""
 
+import dataclasses
 import functools
 import threading
 import typing
@@ -19,6 +20,7 @@ from diffcache_openstack.common import contexts
 from diffcache_openstack.common import threads
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.store import arbitration
+from diffcache_openstack.versions.store import reservations
 
 
 class ConductorArbiter:
@@ -54,6 +56,14 @@ class ConductorArbiter:
         threads.call(functools.partial(
             self._conductor.move_head, self._context, *self._writer,
             _encoded(base), (new.number, new.digest)), self._stopping)
+
+    def take_numbers(self, least: reservations.Numbers,
+                     count: reservations.Numbers) -> reservations.Numbers:
+        """Return the first of numbers that no writer uses."""
+        return reservations.Numbers(*threads.call(functools.partial(
+            self._conductor.take_numbers, self._context, *self._writer,
+            dataclasses.astuple(least), dataclasses.astuple(count)),
+            self._stopping))
 
 
 def _encoded(position: arbitration.Position | None

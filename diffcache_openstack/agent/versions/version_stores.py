@@ -446,9 +446,18 @@ class PrefixedStore(base.BlobStore):
         """Return a directory, empty or with files of the same work."""
         return self._whole.staging(work)
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def works(self) -> list[pathlib.Path]:
+        """Return the staging directories that exist, of all writers."""
+        return self._whole.works()
+
+    def is_abandoned(self, work: pathlib.Path) -> bool:
+        """Return whether a staging directory may be removed."""
+        return self._whole.is_abandoned(work)
+
+    def lock(self, purpose: str = ''
+             ) -> contextlib.AbstractContextManager[None]:
         """Exclude other writers, also those of other prefixes."""
-        return self._whole.lock()
+        return self._whole.lock(purpose)
 
     def keep_reserve(self, size: int) -> None:
         """Set space aside for deleting."""

@@ -62,7 +62,7 @@ class Backups:
                      new: objects.NewVersion, agent: str) -> str | None:
         """Return the id of the task that saves a volume; None if it is saved.
 
-        :raises Busy: another task of the project changes its store
+        :raises Busy: another task has to end before
         :raises Conflict: the backup is being deleted, or another one has the
             id
         """
@@ -70,16 +70,15 @@ class Backups:
             raise exceptions.InvalidInput(
                 f'Version {new.id} is no backup of a volume.')
         now = versioned.now()
+        lease = dispatch.hook_lease((new.project_id, new.volume_id))
         try:
             task_id = self._database.write(_begin, new, agent, now)
         except exceptions.Busy:
             # No queued task comes before it: cinder-backup repeats the call.
-            self._database.write(
-                plans.take_lease, dispatch.hook_lease(new.project_id), agent,
-                now, now + service.HOOK_LEASE_TIME)
+            self._database.write(plans.take_lease, lease, agent, now,
+                                 now + service.HOOK_LEASE_TIME)
             raise
-        self._database.write(
-            plans.drop_lease, dispatch.hook_lease(new.project_id), agent)
+        self._database.write(plans.drop_lease, lease, agent)
         return task_id
 
     @oslo_messaging.expose
@@ -134,16 +133,16 @@ def _begin(session: orm.Session, new: objects.NewVersion, agent: str,
                 f'Backup {new.id} is being saved by host'
                 f' {running[0].host if running else None}; try again when it'
                 f' has ended.')
-    service.check_no_writer(session, new.project_id,
-                            f'back up volume {new.volume_id}')
+    task = objects.VersionTask(
+        id=str(uuid.uuid4()), kind=versions.SAVE, project_id=new.project_id,
+        volume_id=new.volume_id, version_id=new.id, alpha=new.alpha)
+    service.check_not_excluded(session, task,
+                               f'back up volume {new.volume_id}')
     if row is None:
         db.create(session, new, when)
     else:
         row.state, row.updated_at = versions.SAVING, when
         row.error = row.error_code = None
-    task = objects.VersionTask(
-        id=str(uuid.uuid4()), kind=versions.SAVE, project_id=new.project_id,
-        volume_id=new.volume_id, version_id=new.id, alpha=new.alpha)
     db_tasks.create(session, task, when)
     db_tasks.sent(session, task.id, agent, when)
     LOG.info('Backup %s of volume %s: task %s of host %s', new.id,
@@ -186,8 +185,7 @@ def _complete(session, backup_id, project_id):
 def _delete(session, backup_id, project_id, when):
     """Start to delete a backup; return the tasks to cancel, and their hosts.
 
-    The task that removes it from the store comes after the one that saves it:
-    of a project's tasks that write, one runs.
+    The task that removes it from the store comes after the one that saves it.
     """
     row = _find(session, backup_id)
     if row is None or row.project_id != project_id:

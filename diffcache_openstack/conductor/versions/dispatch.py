@@ -13,9 +13,9 @@
 
 All state is in the database. A task is sent again until its host reports on
 it, and hosts perform no task twice, so that an outage of a conductor, broker
-or agent only delays it. A store takes one writer at a time, and each project
-has a store of its own: of a project's tasks that write, one runs. Projects
-take turns, each with a share, so that no queue of one delays another.
+or agent only delays it. Which tasks may run side by side is said by
+:mod:`.project_shares`. Projects take turns, each with a share, so that no
+queue of one delays another.
 """
 
 import concurrent.futures
@@ -42,18 +42,14 @@ LOG = log.getLogger(__name__)
 
 LEASE = 'versions'
 _LEASE_TIME = datetime.timedelta(seconds=60)
-# Tasks that change a store.
-WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
-           versions.REKEY, versions.ACCEPT)
-
-
-# What a hook has that waits for a task of its project to end.
+# What a hook has that waits for a task to end.
 _HOOK_LEASE = 'version-hook:'
 
 
-def hook_lease(project_id: str) -> str:
-    """Return the name of the lease of a project's waiting hooks."""
-    return f'{_HOOK_LEASE}{project_id[:100]}'
+def hook_lease(subject: project_shares.Subject) -> str:
+    """Return the name of the lease of hooks that wait for a subject."""
+    project_id, name = subject
+    return f'{_HOOK_LEASE}{project_id[:100]}:{name[:100]}'
 
 
 class Dispatcher:
@@ -122,7 +118,7 @@ class Dispatcher:
         running = [entry.task for entry in tasks
                    if entry.state == versions.RUNNING and entry.host in alive]
         shares = project_shares.Shares(
-            running, self._hooked(tasks, now), WRITERS,
+            running, self._hooked(tasks, now),
             self._conf.versions.project_tasks)
         for entry in tasks:
             if entry.state == versions.RUNNING:
@@ -153,10 +149,13 @@ class Dispatcher:
                         versions.LEASE_SECONDS)
 
     def _hooked(self, tasks, now):
-        """Return the projects whose next writer is a hook that waits."""
+        """Return the subjects whose next writer is a hook that waits."""
         leases = self._database.read(plans.leased, _HOOK_LEASE, now)
-        return {entry.task.project_id for entry in tasks
-                if hook_lease(entry.task.project_id) in leases}
+        projects = {lease.rpartition(':')[0] for lease in leases}
+        subjects = {project_shares.subject(entry.task) for entry in tasks}
+        return {each for each in subjects if hook_lease(each) in leases} | {
+            (project_id, '') for project_id, _ in subjects
+            if hook_lease((project_id, '')).rpartition(':')[0] in projects}
 
     def _send_again(self, entry, alive, now):
         """Send a task again whose host has not reported for a while."""

@@ -18,7 +18,7 @@ Agents call it for stores whose locks do not exclude writers of other hosts:
 import oslo_messaging
 
 from diffcache_openstack.common import contexts
-from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.versions import heads as db
 from diffcache_openstack.objects import versioned
@@ -58,6 +58,20 @@ class StoreHeads:
         self._database.write(_move, (host, task_id, place),
                              tuple(base) if base else None, tuple(head))
 
+    @oslo_messaging.expose
+    def take_numbers(self, ctxt: contexts.RequestContext, host: str,
+                     task_id: str, place: str, least: list, counts: list
+                     ) -> list:
+        """Return the first of numbers that no writer of a store has.
+
+        :param least: the first packs, maps and versions without a number
+        :param counts: how many of each are taken
+        :raises Forbidden: the host does not perform the task
+        :raises InvalidInput: they are more than a save can have
+        """
+        return self._database.write(_take_numbers, (host, task_id, place),
+                                    least, counts)
+
 
 def _read(session, host, task_id, place):
     return db.read(session, _store(session, host, task_id, place))
@@ -68,6 +82,10 @@ def _move(session, writer, base_of, new):
             versioned.now())
 
 
+def _take_numbers(session, writer, least, count):
+    return db.take_numbers(session, _store(session, *writer), least, count)
+
+
 def _store(session, host, task_id, place):
     return db.ProjectStore(
-        db.project_of(session, task_id, host, dispatch.WRITERS), place)
+        db.project_of(session, task_id, host, project_shares.WRITERS), place)

@@ -9,32 +9,60 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Each project's share of the tasks that hosts perform."""
+"""Each project's share of the tasks that hosts perform.
+
+Tasks that change a project's store run side by side: they commit behind each
+other. Of one server, or volume, one runs; and some kinds run alone.
+"""
 
 import collections
 import collections.abc
 import itertools
 
 from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+
+
+# Kinds of tasks that change a store; and those of them that no other may
+# change it beside: they replace keys, or commit for hosts.
+WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
+           versions.REKEY, versions.ACCEPT)
+ALONE = (versions.REKEY, versions.ACCEPT)
+
+# A project, and its server, its volume, or a kind of task.
+Subject = tuple[str, str]
+
+
+def subject(task: objects.VersionTask) -> Subject:
+    """Return what one task works on at a time."""
+    return (task.project_id, task.server_id or task.volume_id or task.kind)
+
+
+def excludes(running: objects.VersionTask, task: objects.VersionTask) -> bool:
+    """Return whether a task cannot begin while another one is running."""
+    if (running.project_id != task.project_id
+            or not {running.kind, task.kind} <= set(WRITERS)):
+        return False
+    return (running.kind in ALONE or task.kind in ALONE
+            or subject(running) == subject(task)
+            or running.version_id == task.version_id is not None)
 
 
 class Shares:
     """Decides in one round which tasks may be sent.
 
     :param running: tasks that hosts perform
-    :param hooked: projects whose next writer is a hook, not a queued task
-    :param writers: kinds of tasks that change a store; one of each project
-        may run
+    :param hooked: subjects whose next writer is a hook, not a queued task;
+        with an empty name, projects that have one
     :param limit: tasks of a project that may run
     """
 
     def __init__(self, running: collections.abc.Sequence[objects.VersionTask],
-                 hooked: collections.abc.Set[str],
-                 writers: collections.abc.Collection[str], limit: int
-                 ) -> None:
-        self._writers = writers
-        self._writing = set(hooked) | {
-            task.project_id for task in running if task.kind in writers}
+                 hooked: collections.abc.Set[Subject], limit: int) -> None:
+        self._running = list(running)
+        self._hooked = hooked
+        # Projects with a task that waits until it can run alone.
+        self._closed: set[str] = set()
         self._limit = limit
         self._used = collections.Counter(task.project_id for task in running)
 
@@ -42,8 +70,17 @@ class Shares:
         """Return whether a task's project has a share left for it."""
         if self._used[task.project_id] >= self._limit:
             return False
-        return not (task.kind in self._writers
-                    and task.project_id in self._writing)
+        if task.kind not in WRITERS:
+            return True
+        is_free = not (
+            task.project_id in self._closed or subject(task) in self._hooked
+            or any(excludes(each, task) for each in self._running))
+        if task.kind in ALONE:
+            is_free = is_free and (task.project_id, '') not in self._hooked
+            if not is_free:
+                # Those behind it wait, so that it has its turn.
+                self._closed.add(task.project_id)
+        return is_free
 
     def attempt(self, task: objects.VersionTask) -> None:
         """Count an attempt: each costs a request to Nova."""
@@ -51,8 +88,7 @@ class Shares:
 
     def start(self, task: objects.VersionTask) -> None:
         """Note that a task is sent to a host."""
-        if task.kind in self._writers:
-            self._writing.add(task.project_id)
+        self._running.append(task)
 
 
 class Turns:

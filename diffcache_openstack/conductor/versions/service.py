@@ -28,6 +28,7 @@ from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.sites import host_rows
@@ -338,16 +339,15 @@ class VersionService:
 
     def _begin_hook(self, new, task, host):
         now = versioned.now()
+        lease = dispatch.hook_lease(project_shares.subject(task))
         try:
             self._database.write(_begin_local, new, task, host, now)
         except exceptions.Busy:
             # The hook tries again soon; no queued task comes before it.
             self._database.write(
-                plans.take_lease, dispatch.hook_lease(new.project_id), host,
-                now, now + HOOK_LEASE_TIME)
+                plans.take_lease, lease, host, now, now + HOOK_LEASE_TIME)
             raise
-        self._database.write(
-            plans.drop_lease, dispatch.hook_lease(new.project_id), host)
+        self._database.write(plans.drop_lease, lease, host)
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
 
@@ -544,23 +544,22 @@ def _diff(session, version_id, against, task_id, when):
 def _begin_local(session, new, task, host, when):
     if db_tasks.is_known(session, task.id):
         return
-    check_no_writer(session, new.project_id, f'save server {new.server_id}')
+    check_not_excluded(session, task, f'save server {new.server_id}')
     _create(session, new, task, when)
     db_tasks.sent(session, task.id, host, when)
 
 
-def check_no_writer(session: orm.Session, project_id: str, what: str) -> None:
-    """Check that no task of a project changes its store now.
+def check_not_excluded(session: orm.Session, task: objects.VersionTask,
+                       what: str) -> None:
+    """Check that no running task has to end before a new one begins.
 
     :param what: is to be done, for the message
-    :raises Busy: one does
+    :raises Busy: one has
     """
     alive = {each.name for each in host_rows.list_hosts(session) if each.alive}
     running = [entry for entry in db_tasks.open_tasks(session)
-               if entry.task.project_id == project_id
-               and entry.state == versions.RUNNING
-               and entry.task.kind in dispatch.WRITERS
-               and entry.host in alive]
+               if entry.state == versions.RUNNING and entry.host in alive
+               and project_shares.excludes(entry.task, task)]
     if running:
         raise exceptions.Busy(
             f'Cannot {what} yet: task {running[0].task.id} of its project is'

@@ -135,7 +135,8 @@ class VersionHead(tables.Base):
     """The head of a project's store of versions: the last catalogue.
 
     ``place`` is a hash of the store's URI. ``digest`` is the checksum of the
-    catalogue's blob, ``host`` the host that committed it.
+    catalogue's blob, ``host`` the host that committed it. ``next_pack`` and
+    the like are numbers that no writer has taken.
     """
 
     __tablename__ = 'version_heads'
@@ -147,6 +148,9 @@ class VersionHead(tables.Base):
     number: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     digest: orm.Mapped[str] = orm.mapped_column(sa.String(64))
     host: orm.Mapped[str] = orm.mapped_column(tables.HOST)
+    next_pack: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    next_map: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    next_version: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     updated_at: orm.Mapped[datetime.datetime]
 
 

@@ -21,6 +21,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
 from diffcache_openstack.objects import versions
 
+# Of a disk of 16 TiB, in packs of 64 MiB.
+_MOST_NUMBERS = 1 << 19
 # Stores that a project may have had; agents name them.
 _MOST_PLACES = 16
 
@@ -82,8 +84,35 @@ def move(session: orm.Session, store: ProjectStore,
     _refuse_more(session, store)
     session.add(models.VersionHead(
         project_id=store.project_id, place=store.place, number=new[0],
-        digest=new[1], host=host, updated_at=when))
+        digest=new[1], host=host, updated_at=when, next_pack=0, next_map=0,
+        next_version=0))
     session.flush()
+
+
+def take_numbers(session: orm.Session, store: ProjectStore,
+                 least: list[int], count: list[int]) -> list[int]:
+    """Take numbers of packs, maps and versions that no writer has.
+
+    :param least: the first that no catalogue gives
+    :param count: how many of each
+    :returns: the first of each
+    :raises InvalidInput: they are more than a save can have
+    """
+    if max(count) > _MOST_NUMBERS:
+        raise exceptions.InvalidInput(
+            f'{max(count)} numbers are more than a save has.')
+    table = models.VersionHead
+    row = session.scalar(sa.select(table).where(
+        table.project_id == store.project_id, table.place == store.place)
+        .with_for_update())
+    if row is None:
+        # The first commit decides which writer has them.
+        return least
+    first = [max(pair) for pair in zip(
+        least, (row.next_pack, row.next_map, row.next_version))]
+    row.next_pack, row.next_map, row.next_version = map(
+        sum, zip(first, count))
+    return first
 
 
 def forget(session: orm.Session, project_id: str) -> int:

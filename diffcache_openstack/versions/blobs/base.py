@@ -118,23 +118,42 @@ class BlobStore(abc.ABC):
                 ) -> contextlib.AbstractContextManager[pathlib.Path]:
         """Create a directory for the input files of :meth:`put_file`.
 
-        It is empty, and removed on exit. What a killed process left is
-        removed when the lock is taken the next time, or :data:`GRACE_SECONDS`
-        later unless the lock is :attr:`exclusive`.
+        It is empty, and removed on exit; what a killed process left is one of
+        :meth:`works`.
 
         :param work: identifies work that may be interrupted: the files that
             it left in the directory are there again when it resumes. They
             are kept if the process is killed, and after an error that
             :func:`.exceptions.is_resumable`
+        :raises Busy: another process does this work
         """
 
+    def works(self) -> list[pathlib.Path]:
+        """Return the staging directories that exist, of all writers.
+
+        Stores without files of their own have none.
+        """
+        return []
+
+    def is_abandoned(self, work: pathlib.Path) -> bool:
+        """Return whether a staging directory may be removed.
+
+        That is once its process has ended, or :data:`GRACE_SECONDS` later if
+        the work may be resumed, or the lock is not :attr:`exclusive`.
+        The lock must be held.
+        """
+        return False
+
     @abc.abstractmethod
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def lock(self, purpose: str = ''
+             ) -> contextlib.AbstractContextManager[None]:
         """Exclude other writers for the time of a ``with`` block.
 
         A class that cannot exclude writers of other hosts documents that;
         then only :meth:`create` detects them.
 
+        :param purpose: of a lock that is not the one for commits; such a lock
+            excludes only others of its purpose
         :raises Busy: another process holds the lock
         """
 

@@ -22,7 +22,6 @@ import fcntl
 import functools
 import os
 import pathlib
-import shutil
 import tempfile
 import time
 from typing import BinaryIO
@@ -35,9 +34,11 @@ from diffcache_openstack.common import permissions
 from diffcache_openstack.versions.blobs import base
 
 _LOCK = '.lock'
-_STAGING = '.staging-'
-_PART = '.part-'
-_WORK = '.work-'
+# The directory of what is not a blob yet: of each writer, or of each write.
+_WRITERS = '.writers'
+_STAGING = 'staging-'
+_PART = 'part-'
+_WORK = 'work-'
 _RESERVE = '.reserve'
 _CLOCK = '.clock'
 # Bytes of a block of most filesystems, which a reserve is changed by.
@@ -128,10 +129,18 @@ class FileStore(base.BlobStore):
     def _path(self, name: str) -> pathlib.Path:
         return self._directory / base.check_name(name)
 
+    def _writers(self) -> pathlib.Path:
+        """Return the directory of what is not a blob yet."""
+        path = self._directory / _WRITERS
+        if not files.is_there(path):
+            path.mkdir(mode=self._modes.directory, exist_ok=True)
+            path.chmod(self._modes.directory)
+        return path
+
     @contextlib.contextmanager
     def _part(self, data: bytes) -> Iterator[pathlib.Path]:
         """Yield a file with the data, which is deleted with the block."""
-        handle, name = tempfile.mkstemp(prefix=_PART, dir=self._directory)
+        handle, name = tempfile.mkstemp(prefix=_PART, dir=self._writers())
         part = pathlib.Path(name)
         try:
             with os.fdopen(handle, 'wb') as stream:
@@ -198,37 +207,55 @@ class FileStore(base.BlobStore):
 
     @contextlib.contextmanager
     def staging(self, work: str | None = None) -> Iterator[pathlib.Path]:
-        wanted = None if work is None else f'{_WORK}{base.check_name(work)}'
         with _translated(str(self._directory)):
-            self._remove_work(wanted)
-            if wanted is None:
-                directory = tempfile.mkdtemp(prefix=_STAGING,
-                                             dir=self._directory)
-                os.chmod(directory, self._modes.directory)
+            if work is None:
+                directory = pathlib.Path(tempfile.mkdtemp(
+                    prefix=_STAGING, dir=self._writers()))
             else:
-                directory = str(self._directory / wanted)
-                os.makedirs(directory, mode=self._modes.directory,
-                            exist_ok=True)
-        with base.removed(pathlib.Path(directory), wanted is not None):
-            yield pathlib.Path(directory)
-
-    def _remove_work(self, wanted: str | None) -> None:
-        """Remove what others left that will find the store changed."""
-        for entry in list(os.scandir(self._directory)):
-            if (entry.name.startswith(_WORK) and entry.name != wanted
-                    and self._is_abandoned(entry)):
-                shutil.rmtree(entry.path, ignore_errors=True)
-
-    def _is_abandoned(self, entry: os.DirEntry) -> bool:
-        """Return whether no writer uses a file or directory any more."""
-        if self.exclusive:
-            return True
+                directory = self._writers() / f'{_WORK}{base.check_name(work)}'
+                directory.mkdir(exist_ok=True)
+            directory.chmod(self._modes.directory)
+            handle = self._hold(directory)
         try:
-            paths = [entry.path]
-            if entry.is_dir(follow_symlinks=False):
-                paths += [inner.path for inner in os.scandir(entry.path)]
-            newest = max(os.lstat(path).st_mtime for path in paths)
-        except FileNotFoundError:
+            if handle is None:
+                raise exceptions.Busy(
+                    f'Another process does the work of {directory}: try again'
+                    f' when it is done.')
+            with base.removed(directory, work is not None):
+                yield directory
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def _hold(self, directory: pathlib.Path) -> int | None:
+        """Hold a writer's directory, so that others know that it is alive.
+
+        :returns: what to close; None if another process holds it
+        """
+        handle = os.open(directory, os.O_RDONLY | os.O_NOFOLLOW)
+        # Network filesystems may not lock directories: there its age counts.
+        if self.exclusive and not self._try_lock(handle):
+            os.close(handle)
+            return None
+        return handle
+
+    def works(self) -> list[pathlib.Path]:
+        with _translated(str(self._directory)):
+            return [path for path in self._writers().iterdir()
+                    if path.name.startswith((_STAGING, _WORK))]
+
+    def is_abandoned(self, work: pathlib.Path) -> bool:
+        try:
+            handle = self._hold(work) if self.exclusive else None
+            if handle is not None:
+                os.close(handle)
+            elif self.exclusive:
+                return False  # Its process is alive.
+            if self.exclusive and work.name.startswith(_STAGING):
+                return True
+            newest = max(path.lstat().st_mtime
+                         for path in (work, *work.iterdir()))
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return self._now() - newest > base.GRACE_SECONDS
 
@@ -248,8 +275,8 @@ class FileStore(base.BlobStore):
         return mounts.mount_of(self._directory).kind in _OF_ONE_HOST
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        with self._open_internal(_LOCK) as stream:
+    def lock(self, purpose: str = '') -> Iterator[None]:
+        with self._open_internal(_LOCK + purpose) as stream:
             deadline = time.monotonic() + self._patience_s
             while not self._try_lock(stream.fileno()):
                 if time.monotonic() > deadline:
@@ -257,7 +284,8 @@ class FileStore(base.BlobStore):
                         f'{self._directory} is being written by another '
                         f'process: try again when it is done.')
                 time.sleep(_PAUSE_S)
-            self._remove_remains()
+            if not purpose:
+                self._remove_parts()
             yield
 
     @staticmethod
@@ -268,17 +296,14 @@ class FileStore(base.BlobStore):
             return False
         return True
 
-    def _remove_remains(self) -> None:
-        """Remove temporary files of processes that were killed."""
-        for entry in list(os.scandir(self._directory)):
-            if not entry.name.startswith((_STAGING, _PART)):
-                continue
-            if not self._is_abandoned(entry):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                pathlib.Path(entry.path).unlink(missing_ok=True)
+    def _remove_parts(self) -> None:
+        """Remove what killed processes left of single writes."""
+        for path in list(self._writers().iterdir()):
+            with contextlib.suppress(FileNotFoundError):
+                if path.name.startswith(_PART) and (
+                        self.exclusive or self._now() - path.lstat().st_mtime
+                        > base.GRACE_SECONDS):
+                    path.unlink()
 
     def _open_internal(self, name: str) -> BinaryIO:
         """Open a file of the store's own, which may have to be created."""

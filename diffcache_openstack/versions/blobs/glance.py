@@ -249,7 +249,7 @@ class GlanceStore(base.BlobStore):
             yield directory
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, purpose: str = '') -> Iterator[None]:
         yield
 
     @property

@@ -120,9 +120,18 @@ class LayeredStore(base.BlobStore):
         """Return a directory, empty or with files of the same work."""
         return self._inbox.staging(work)
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def works(self) -> list[pathlib.Path]:
+        """Return the staging directories that exist, of all writers."""
+        return self._inbox.works()
+
+    def is_abandoned(self, work: pathlib.Path) -> bool:
+        """Return whether a staging directory may be removed."""
+        return self._inbox.is_abandoned(work)
+
+    def lock(self, purpose: str = ''
+             ) -> contextlib.AbstractContextManager[None]:
         """Exclude other hosts that add."""
-        return self._inbox.lock()
+        return self._inbox.lock(purpose)
 
     @property
     def append_only(self) -> bool:

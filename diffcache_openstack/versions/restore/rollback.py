@@ -360,7 +360,7 @@ def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
         return
     name = f'{disk_states.PREFIX}-{access.head().store_id}-{version.id[:8]}'
     try:
-        with access.maintaining() as writing:
+        with access.writing() as writing:
             head = writing.head or access.head()
             request.snapshotter.create(name)
             info = snapshots.disk_info(request.disk, request.disk_format)

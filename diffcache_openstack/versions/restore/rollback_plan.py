@@ -28,6 +28,7 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import shared_commits
 from diffcache_openstack.versions.store import store_access
 
 Progress = Callable[[int, int], object] | None
@@ -115,7 +116,7 @@ def _find_anchor(opened: _native.BlockStore, head: catalogue.Catalogue,
         for snapshot in candidate.snapshots:
             if ((snapshot.name, snapshot.fingerprint) in existing
                     and bases.same(candidate.base, version.base)
-                    and store_access.is_usable(opened, candidate)):
+                    and shared_commits.is_usable(opened, candidate)):
                 return candidate, snapshot
     return None
 

@@ -130,13 +130,18 @@ class DiskStates:
         self._prefix = f'{PREFIX}-{store_id}-'
         self._token = token
         self._taken: list[_TakenSnapshot] = []
+        self._kept = False
 
     def keep_all(self, requests: Sequence[save_request.SaveRequest]) -> None:
         """Keep the state of a guest's disks and volumes in one pause.
 
         Does nothing for a guest without volumes that has disks of one kind
-        only: these are kept together when the first one is opened.
+        only: these are kept together when the first one is opened. Again it
+        changes nothing.
         """
+        if self._kept:
+            return
+        self._kept = True
         views = next((request.views for request in requests if request.views
                       is not None and (request.views.running
                                        or request.views.has_volumes)), None)

@@ -40,12 +40,20 @@ from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import manifests
+from diffcache_openstack.versions.store import rebasing
+from diffcache_openstack.versions.store import reservations
+from diffcache_openstack.versions.store import shared_commits
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], object] | None
+# Of a save whose blocks other writers remove.
+_MOST_ATTEMPTS = 3
+# Blocks of a pack before compression, as in native code.
+_PACK_BYTES = 64 << 20
+_NAMES = 'names'
 
 
 def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
@@ -83,13 +91,45 @@ def save_disks(access: store_access.StoreAccess,
             # The store's id is part of the snapshot's name, and has to be the
             # same in the next attempt.
             access.commit(head)
-        with access.opened(head) as opened:
-            save = _Save(access, head, opened, writing.staging, token)
-            save.run(requests, progress)
-            # Until it is durable, which the record itself cannot know.
-            seconds = round(time.monotonic() - started, 3)
-            return [dataclasses.replace(version, seconds=seconds)
-                    for version in save.versions]
+        states = disk_states.DiskStates(head.store_id, token)
+        try:
+            versions = _save(access, store_access.Writing(
+                writing.staging, head), states, requests, progress, token)
+        except BaseException as exc:
+            if token is None or not exceptions.is_resumable(exc):
+                states.discard()
+            raise
+    # Until it is durable, which the record itself cannot know.
+    seconds = round(time.monotonic() - started, 3)
+    return [dataclasses.replace(version, seconds=seconds)
+            for version in versions]
+
+
+def _save(access: store_access.StoreAccess, writing: store_access.Writing,
+          states: disk_states.DiskStates,
+          requests: Sequence[save_request.SaveRequest], progress: Progress,
+          token: str | None) -> list[catalogue.Version]:
+    """Save disks; again if other writers remove blocks that it refers to."""
+    for left in reversed(range(_MOST_ATTEMPTS)):
+        assert writing.head is not None
+        try:
+            with access.opened(writing.head) as opened:
+                save = _Save(access, writing, opened, states, token)
+                save.run(requests, progress)
+                return save.versions
+        except exceptions.Busy as exc:
+            last = access.completed_head()
+            if not left or not (isinstance(exc, shared_commits.Overtaken)
+                                or rebasing.lost(writing.head, last)):
+                raise
+            LOG.info('Saving again, since blocks of the store were removed '
+                     'meanwhile: %s', exc)
+            last.before = last.copy()
+            writing = store_access.Writing(writing.staging, last)
+            for path in writing.staging.iterdir():
+                if path.name not in (reservations.FILE, _NAMES):
+                    path.unlink()
+    raise AssertionError('the last attempt returns or raises')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +162,16 @@ class _Save:
     """One save, of one or more disks, that ends with a commit."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 head: catalogue.Catalogue, opened: _native.BlockStore,
-                 staging: pathlib.Path, token: str | None) -> None:
+                 writing: store_access.Writing, opened: _native.BlockStore,
+                 states: disk_states.DiskStates, token: str | None) -> None:
+        assert writing.head is not None
         self._access = access
-        self._head = head
+        self._writing = writing
+        self._head = writing.head
         self._opened = opened
-        self._staging = staging
+        self._staging = writing.staging
         self._token = token
-        self._states = disk_states.DiskStates(head.store_id, token)
+        self._states = states
         # Blobs to upload before the commit, in this order.
         self._uploads: list[tuple[str, pathlib.Path]] = []
         # Indexes of the packs of the save.
@@ -138,7 +180,9 @@ class _Save:
         self._read: list[list[Any]] = []
         self._done: list[tuple[save_request.SaveRequest,
                                disk_states.DiskState]] = []
-        self._suffix = _blob_suffix(staging)
+        self._suffix, begun = _blob_suffix(self._staging, self._head.number)
+        # What an interrupted attempt referred to may be gone.
+        self._is_doubtful = begun != self._head.number
         # Whether versions can be read, by their ids.
         self._usable: dict[str, bool] = {}
         self.versions: list[catalogue.Version] = []
@@ -157,15 +201,10 @@ class _Save:
 
     def _run(self, requests: Sequence[save_request.SaveRequest],
              progress: Progress) -> None:
-        try:
-            self._states.keep_all(requests)
-            for request in requests:
-                self._add(request, progress)
-            self._commit()
-        except BaseException as exc:
-            if not self._is_resumed_after(exc):
-                self._states.discard()
-            raise
+        self._states.keep_all(requests)
+        for request in requests:
+            self._add(request, progress)
+        self._commit()
         self._states.delete_older(self._done)
 
     def _add(self, request: save_request.SaveRequest, progress: Progress
@@ -178,11 +217,15 @@ class _Save:
         base = self._base(request, state, parent, progress)
         self._states.take_snapshot(request, state, version_id)
         compared = self._comparison(state, base, parent)
+        self._numbers = self._access.take_numbers(
+            self._writing, len(self.versions),
+            state.info['size'] // _PACK_BYTES + 1)
         before = state.mark()
         try:
             saved = self._save_disk(self._opened, request, state, base,
                                     compared, progress)
         except (exceptions.IntegrityError, exceptions.ObjectMissing) as exc:
+            self._refuse_lost()
             LOG.warning('Saving all of %s, since what the store has of it '
                         'cannot be read: %s', request.disk, exc)
             compared = _Comparison(None, None, None)
@@ -200,7 +243,7 @@ class _Save:
         self._add_map(saved)
         version = catalogue.Version(
             id=version_id, series=request.series,
-            number=self._head.next_version,
+            number=self._numbers.version,
             parent=parent.id if parent else None,
             created_at=datetime.datetime.now(datetime.UTC).isoformat(
                 timespec='seconds'),
@@ -216,7 +259,7 @@ class _Save:
             quiesced=state.pause.quiesced, token=self._token,
             snapshots=state.snapshots(),
             disk_format=_reliable_format(request, state))
-        self._head.next_version += 1
+        self._head.next_version = version.number + 1
         self._head.versions[version.id] = version
         self._carry_manifest(request, version, progress)
         self.versions.append(version)
@@ -274,9 +317,21 @@ class _Save:
     def _is_usable(self, version: catalogue.Version) -> bool:
         """Return whether a version can be read, and others may share it."""
         if version.id not in self._usable:
-            self._usable[version.id] = store_access.is_usable(self._opened,
-                                                              version)
+            self._usable[version.id] = shared_commits.is_usable(
+                self._opened, version)
+            if not self._usable[version.id]:
+                self._refuse_lost()
         return self._usable[version.id]
+
+    def _refuse_lost(self) -> None:
+        """Give up if what cannot be read was removed by another writer.
+
+        :raises Busy: it was
+        """
+        if rebasing.lost(self._head, self._access.completed_head()):
+            raise exceptions.Busy(
+                'Another writer removed blocks of the store meanwhile: try '
+                'again.')
 
     def _save_disk(self, opened: _native.BlockStore,
                    request: save_request.SaveRequest,
@@ -284,8 +339,8 @@ class _Save:
                    compared: _Comparison, progress: Progress
                    ) -> _native.SavedDisk:
         target = _native.SaveTarget(
-            self._staging, self._head.next_version, self._head.next_pack,
-            self._head.next_map, self._access.level,
+            self._staging, self._numbers.version, self._numbers.pack,
+            self._numbers.map, self._access.level,
             self._journal(request, state, base))
         with state.reading() as place, native_errors.translated():
             source = _native.DiskSource(
@@ -302,9 +357,10 @@ class _Save:
                  ) -> tuple[pathlib.Path, str] | None:
         """Return the journal of reading a disk, and what identifies it.
 
-        An interrupted save can be resumed only if the store and all disks read
-        so far are unchanged. The options of alpha decide where later disks
-        find their blocks. The moment of a volume ends with the attempt.
+        An interrupted save can be resumed only if all disks read so far are
+        unchanged, and the versions that they are compared with. The options of
+        alpha decide where later disks find their blocks. The moment of a
+        volume ends with the attempt.
         """
         if self._token is None or state.point is not None:
             return None
@@ -312,8 +368,7 @@ class _Save:
             str(state.path), state.snapshot, state.mark(),
             state.info['snapshots'], base and base.id,
             str(request.alpha), request.factor, request.group_blocks])
-        tag = json.dumps([self._head.store_id, self._head.number,
-                          self._suffix, self._read])
+        tag = json.dumps([self._head.store_id, self._suffix, self._read])
         return self._staging / f'journal-{len(self._read)}', tag
 
     def _regrouping(self, request: save_request.SaveRequest,
@@ -343,7 +398,7 @@ class _Save:
         entry = catalogue.Pack(
             blob=f'pack-{number:08d}-{self._suffix}',
             index=f'index-{number:08d}-{self._suffix}', generation=0,
-            origin=self._head.next_version, blocks=pack.blocks,
+            origin=self._numbers.version, blocks=pack.blocks,
             data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
             level=self._access.level, check=checksums.of_file(pack.index),
             key=self._head.key_number)
@@ -355,13 +410,13 @@ class _Save:
     def _add_map(self, saved: _native.SavedDisk) -> None:
         if saved.map is None:
             return
-        number = self._head.next_map
+        number = self._numbers.map
         blob = catalogue.Blob(f'map-{number:08d}-{self._suffix}',
                               saved.map_bytes,
                               checksums.of_file(saved.map))
         self._uploads.append((blob.blob, saved.map))
         self._head.maps[number] = blob
-        self._head.next_map += 1
+        self._head.next_map = number + 1
 
     def _carry_manifest(self, request: save_request.SaveRequest,
                         version: catalogue.Version, progress: Progress
@@ -403,7 +458,15 @@ class _Save:
             if not self._is_resumed_after(exc):
                 self._remove_uploads()
             raise
-        self._access.commit(self._head, [name for name, _ in self._uploads])
+        try:
+            self._access.commit(
+                self._head, [name for name, _ in self._uploads],
+                self.versions if self._is_doubtful else ())
+        except exceptions.Busy as exc:
+            if (isinstance(exc, shared_commits.Overtaken)
+                    or not self._is_resumed_after(exc)):
+                self._remove_uploads()
+            raise
         self._remove(before - self._head.replaceable_blobs(),
                      'an earlier state')
 
@@ -463,18 +526,19 @@ def _empty_root(base: catalogue.Base | None) -> catalogue.Root:
     return catalogue.ZERO_ROOT if base is None else catalogue.BASE_ROOT
 
 
-def _blob_suffix(staging: pathlib.Path) -> str:
+def _blob_suffix(staging: pathlib.Path, number: int) -> tuple[str, int]:
     """Return the suffix of a save's blobs, the same when it is resumed.
 
     No two saves, killed or not, ever choose the same.
+
+    :param number: of the catalogue that the save begins with
+    :returns: the suffix, and the number that the save began with first
     """
-    path = staging / 'names'
-    try:
-        if suffix := path.read_text():
-            return suffix
-    except FileNotFoundError:
-        pass
+    path = staging / _NAMES
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        suffix, begun = path.read_text().split()
+        return suffix, int(begun)
     suffix = secrets.token_hex(4)
     with files.space_errors(path):
-        path.write_text(suffix)
-    return suffix
+        path.write_text(f'{suffix} {number}')
+    return suffix, number

@@ -42,6 +42,7 @@ from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import local_files
 from diffcache_openstack.versions.store import manifests
+from diffcache_openstack.versions.store import orphans
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
@@ -115,7 +116,7 @@ class _Acceptance:
 
     def run(self) -> Accepted:
         """Accept what can be, refuse the rest, and remove both."""
-        with self._inbox.lock(), self._access.writing() as writing:
+        with self._inbox.lock(), self._access.writing_alone() as writing:
             head, staging = writing.head, writing.staging
             head = head or self._access.new_head()
             self._copy_key_ids()
@@ -310,8 +311,9 @@ class _Acceptance:
                      for back in range(commits.KEPT)
                      if head.number > back] + sorted(head.blobs())
         left = []
+        claimed = orphans.claimed(self._inbox)
         for name in names:
-            if arbitration.is_pending(name, head):
+            if name in claimed or arbitration.is_pending(name, head):
                 continue
             if self._is_accepted(name, head) or self._is_abandoned(name):
                 self._inbox.delete(name)

@@ -34,6 +34,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import reservations
 
 _CANDIDATE = re.compile(r'next-(\d{10})-[0-9a-f]{32}')
 
@@ -63,6 +64,14 @@ class Arbiter(typing.Protocol):
         :param base: the catalogue that was changed; None in an empty store
         :raises Busy: another writer moved it from there
         :raises ServiceUnavailable: it is unknown whether it was moved
+        """
+
+    def take_numbers(self, least: reservations.Numbers,
+                     count: reservations.Numbers) -> reservations.Numbers:
+        """Return the first of numbers that no writer uses.
+
+        :param least: numbers that no catalogue gives
+        :raises ServiceUnavailable: the arbiter does not answer
         """
 
 

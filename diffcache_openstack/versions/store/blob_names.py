@@ -28,21 +28,6 @@ def is_own(name: str) -> bool:
             or commits.is_bookkeeping(name))
 
 
-def is_after(name: str, pack: int, map_: int, version: int) -> bool:
-    """Return whether a blob has a number that is not given yet, or none.
-
-    :param pack: the number of the next pack
-    :param map_: of the next map
-    :param version: of the next version
-    """
-    match = _NUMBERED.fullmatch(name)
-    if match is None or name.startswith('records-'):
-        return False
-    kind, number = name.split('-')[:2]
-    least = {'pack': pack, 'index': pack, 'map': map_, 'manifest': version}
-    return kind not in least or int(number) >= least[kind]
-
-
 def foreign(names: Iterable[str]) -> list[str]:
     """Return the names that no version store gives, sorted."""
     return sorted(name for name in names if not is_own(name))

@@ -199,6 +199,17 @@ class Catalogue:
     # if they were not read. See :mod:`.commits`.
     pointers: dict[str, int] | None = dataclasses.field(
         default=None, repr=False, compare=False)
+    # As it was before a writer changed it; see :mod:`.rebasing`.
+    before: 'Catalogue | None' = dataclasses.field(
+        default=None, repr=False, compare=False)
+
+    def copy(self) -> 'Catalogue':
+        """Return a catalogue that is changed without changing this one."""
+        return dataclasses.replace(
+            self, packs=self.packs.copy(), maps=self.maps.copy(),
+            former_keys=dict(self.former_keys), versions=dict(self.versions),
+            bases=dict(self.bases), manifests=dict(self.manifests),
+            hooks=dict(self.hooks), before=None)
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.

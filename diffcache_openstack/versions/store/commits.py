@@ -270,6 +270,22 @@ def _refuse_overtaken(store: base.BlobStore, new: catalogue.Catalogue
             f'Catalogue {new.number} was committed by another writer already.')
 
 
+def is_last(store: base.BlobStore, head: catalogue.Catalogue) -> bool:
+    """Return whether no writer has committed behind a catalogue.
+
+    The lock must be held.
+    """
+    following = head.copy()
+    following.number += 1
+    if store.exists(blob_name(following.number)):
+        return False
+    try:
+        _refuse_overtaken(store, following)
+    except exceptions.Conflict:
+        return False
+    return True
+
+
 def mark(store: base.BlobStore, store_id: str) -> None:
     """Create the mark that a store is not empty, unless there is one."""
     if store.exists(MARKER):

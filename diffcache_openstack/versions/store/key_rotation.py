@@ -30,7 +30,7 @@ from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
-# Rewritten with one commit at most; saves wait meanwhile.
+# Rewritten with one commit at most.
 PART_BYTES = 256 << 20
 # A part is no longer than what the rate gives in this time.
 _PART_SECONDS = 10.0
@@ -81,7 +81,7 @@ def rotate(access: store_access.StoreAccess, new: bytes,
     # Loads cryptography, which other work on a store does not need.
     from diffcache_openstack.versions.store import key_chain
     later = access.with_key(new)
-    with access.writing() as writing:
+    with access.writing_alone() as writing:
         head = writing.head or access.head()
         key_chain.replace(head, access.key, new)
         head.key_check = store_access.key_check(new)
@@ -136,7 +136,7 @@ def retire(access: store_access.StoreAccess) -> KeyState:
 
     :raises Conflict: packs still have them
     """
-    with access.writing() as writing:
+    with access.writing_alone() as writing:
         head = writing.head or access.head()
         now = state(head)
         if now.packs_left:

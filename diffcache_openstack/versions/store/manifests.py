@@ -32,6 +32,7 @@ from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
 
@@ -187,5 +188,6 @@ def keep(access: store_access.StoreAccess, version_id: str,
         with files.space_errors(part):
             part.write_bytes(path.read_bytes())
             name = add(head, version, part, os.urandom(4).hex())
-        access.store.put_file(name, part)
+        upload_journal.UploadJournal(access.store, writing.staging).upload(
+            [(name, part)])
         access.commit(head, [name])

@@ -12,6 +12,7 @@
 """Blobs that killed writers left."""
 
 import logging
+import shutil
 from typing import Collection
 
 from diffcache_openstack.common import exceptions
@@ -20,6 +21,7 @@ from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import blob_names
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
 
@@ -28,46 +30,52 @@ def find(store: base.BlobStore, head: catalogue.Catalogue | None
          ) -> list[str]:
     """Return the blobs of killed writers, which no catalogue needs.
 
-    Names that no version store gives are not among them.
+    Neither names that no version store gives are among them, nor what a
+    writer has put that is alive, or may be resumed.
     """
-    needed = head.blobs() if head else set()
+    names = store.traces()
+    needed = claimed(store) | (head.blobs() if head else set())
     return sorted(
-        name for name in store.traces()
+        name for name in names
         if name not in needed and not commits.is_bookkeeping(name)
         and blob_names.is_own(name))
 
 
-def _find_new(store: base.BlobStore, head: catalogue.Catalogue) -> list[str]:
-    """Return orphans whose numbers are not given, as those of saves are.
-
-    Those that a killed prune left are found by the next one.
-    """
-    needed = head.recent_blobs()
-    return sorted(
-        name for name in store.traces()
-        if blob_names.is_after(name, head.next_pack, head.next_map,
-                               head.next_version) and name not in needed)
+def claimed(store: base.BlobStore) -> set[str]:
+    """Return the blobs that writers have put, or will, and not committed."""
+    return {name for work in store.works()
+            for name in upload_journal.UploadJournal(store, work).listed()}
 
 
 def remove(store: base.BlobStore, head: catalogue.Catalogue | None,
            kept: Collection[str], is_complete: bool) -> None:
-    """Remove blobs of killed writers; the lock must be held.
+    """Remove what killed writers left; the lock must be held.
 
-    Where a store cannot list its blobs, those that this host has put.
-    Unless the lock excludes all writers, new blobs stay: one that is not
-    killed may commit them.
+    That is what their directories list. Where there are no such directories,
+    what this host has put; unless the lock excludes all writers, new blobs
+    stay: one that is alive may commit them.
 
     :param kept: what the work that begins has put before
-    :param is_complete: all are looked for in a large store, too
+    :param is_complete: all blobs are looked at, too
     """
-    if store.append_only:
-        return
-    found = (_find_new(store, head)
-             if head is not None and head.is_large and not is_complete
-             else find(store, head))
-    for name in found:
-        if (name in kept or arbitration.is_pending(name, head)
-                or not _is_abandoned(store, name)):
+    works = [work for work in store.works() if store.is_abandoned(work)]
+    if not store.append_only:
+        found = {name for work in works for name
+                 in upload_journal.UploadJournal(store, work).listed()}
+        if is_complete or store.names() is None:
+            found |= set(find(store, head))
+        _remove(store, head, found - set(kept))
+    for work in works:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _remove(store: base.BlobStore, head: catalogue.Catalogue | None,
+            found: set[str]) -> None:
+    if found and head:
+        found -= head.blobs()
+    for name in sorted(found):
+        if arbitration.is_pending(name, head) or not _is_abandoned(store,
+                                                                   name):
             continue
         LOG.info('Removing blob %s, which no version needs', name)
         store.delete(name)

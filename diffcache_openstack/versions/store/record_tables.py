@@ -129,6 +129,27 @@ class RecordTable(collections.abc.MutableMapping[int, _Record],
     def __repr__(self) -> str:
         return f'RecordTable({self._recent!r}, {self._segments!r})'
 
+    def copy(self) -> 'RecordTable[_Record]':
+        """Return a table that is changed without changing this one."""
+        copied = RecordTable(self._recent, self._segments, self._load)
+        copied._read = self._read
+        return copied
+
+    def differences(self, other: 'RecordTable[_Record]') -> set[int]:
+        """Return the numbers of records that another table has otherwise.
+
+        Segments that both have are not read.
+        """
+        kept = ({segment.blob for segment in self._segments}
+                & {segment.blob for segment in other._segments})
+        numbers = self._recent.keys() | other._recent.keys()
+        for table in (self, other):
+            for segment in table._segments:
+                if segment.blob not in kept:
+                    numbers |= table._of(segment).keys()
+        return {number for number in numbers
+                if self.get(number) != other.get(number)}
+
     @property
     def segments(self) -> list[Segment]:
         """Return the segments, which are empty for a small table."""

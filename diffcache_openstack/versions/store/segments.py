@@ -28,16 +28,17 @@ def pack(store: base.BlobStore, head: catalogue.Catalogue) -> list[str]:
     if store.append_only:
         # What hosts add is accepted as it is, and must change nothing.
         return []
-    before = _names(head)
+    before = names(head)
     for table in (head.packs, head.maps):
         if table.is_full():
             table.replace_segments([
                 segment or _put(store, head, records)
                 for segment, records in table.packed()])
-    return sorted(before - _names(head))
+    return sorted(before - names(head))
 
 
-def _names(head: catalogue.Catalogue) -> set[str]:
+def names(head: catalogue.Catalogue) -> set[str]:
+    """Return the blobs of the segments of a catalogue."""
     return {name for table in (head.packs, head.maps)
             for segment in table.segments for name in segment.blobs}
 

@@ -12,12 +12,14 @@
 """Access to a version store: its catalogue, its lock, its blocks."""
 
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import logging
 import math
 import pathlib
 import secrets
+import threading
 import time
 from typing import Iterable
 from typing import Iterator
@@ -35,7 +37,9 @@ from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import local_files
 from diffcache_openstack.versions.store import orphans
-from diffcache_openstack.versions.store import segments
+from diffcache_openstack.versions.store import rebasing
+from diffcache_openstack.versions.store import reservations
+from diffcache_openstack.versions.store import shared_commits
 from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
@@ -52,11 +56,13 @@ DAMAGE = (exceptions.IntegrityError, exceptions.FormatError,
 # and with a commit.
 _RESERVE_MARGIN = 1 << 20
 _COMMIT_MARGIN = 256 << 10
+# The lock of those that remove or rewrite what is stored.
+_MAINTENANCE = '-maintenance'
 
 
 @dataclasses.dataclass(frozen=True)
 class Writing:
-    """What a writer has that holds the lock.
+    """What a writer has.
 
     :ivar staging: a directory for new files
     :ivar head: the last catalogue, or None in an empty store. It is read
@@ -109,16 +115,21 @@ class StoreAccess:
         self.level = level
         self._block_size = block_size
         self._memory = memory
-        # When the writer that holds the lock has begun to put blobs: seconds
-        # of the clock that counts while the host sleeps, too.
-        self._begun = -math.inf
         # Where the lock excludes all writers, it decides.
-        self._arbiter = None if store.exclusive else arbiter
+        self.arbiter = None if store.exclusive else arbiter
+        # Whether a thread holds the lock for more than one commit.
+        self._held = threading.local()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several writers may work at a time."""
+        return self.store.exclusive or self.arbiter is not None
 
     def with_key(self, key: bytes) -> 'StoreAccess':
         """Return access to the same store with another key."""
-        return StoreAccess(self.store, key, self._block_size, self.level,
-                           self._memory, self._arbiter)
+        other = copy.copy(self)
+        other.key = key
+        return other
 
     def without_arbiter(self) -> 'StoreAccess':
         """Return access for work that commits what others decided."""
@@ -144,9 +155,11 @@ class StoreAccess:
 
     def new_head(self) -> catalogue.Catalogue:
         """Return a new catalogue, for an empty store."""
-        return catalogue.Catalogue(
+        head = catalogue.Catalogue(
             number=0, store_id=secrets.token_hex(4),
             block_size=self._block_size, key_check=key_check(self.key))
+        head.before = head.copy()
+        return head
 
     def _load(self, decided: int | None = None) -> catalogue.Catalogue | None:
         # Before the store is read: another thread may commit meanwhile.
@@ -165,10 +178,10 @@ class StoreAccess:
         :param tidies: whether a catalogue that was published, but not removed
             from where it was decided about, is looked for, too
         """
-        if self._arbiter is None:
+        if self.arbiter is None:
             return self._load()
         # Before the store is read: another writer may commit meanwhile.
-        decided = self._arbiter.read()
+        decided = self.arbiter.read()
         number = decided.number if decided else None
         head = None if tidies else self._load(number)
         if tidies or decided and (not head or head.number < decided.number):
@@ -195,35 +208,28 @@ class StoreAccess:
                 f'and it has key {head.key_number} now. Open it with that.')
         head.check_seal(self.key)
 
-    def commit(self, head: catalogue.Catalogue,
-               new: Iterable[str] = ()) -> None:
-        """Commit a changed catalogue.
+    def commit(self, head: catalogue.Catalogue, new: Iterable[str] = (),
+               doubtful: Iterable[catalogue.Version] = ()) -> None:
+        """Commit a changed catalogue: see :func:`.shared_commits.commit`."""
+        with self._locked() if self.store.exclusive else \
+                contextlib.nullcontext():
+            shared_commits.commit(self, head, list(new), doubtful)
+        if self._memory is not None:
+            self._memory.note(head)
 
-        :param new: blobs in it that the last catalogue does not have
-        :raises Busy: another writer was faster, or removed one of them
+    def completed_head(self) -> catalogue.Catalogue:
+        """Return the last catalogue that was decided, or a new one."""
+        return self._load_completed(False) or self.new_head()
+
+    def refuse_gone(self, names: list[str]) -> None:
+        """Check that blobs are there that were put.
+
+        :raises Busy: another writer removed one
         """
-        if missing := [name for name in new if self._is_gone(name)]:
+        if missing := [name for name in names if self._is_gone(name)]:
             raise exceptions.Busy(
                 f'Another writer removed {missing[0]} and {len(missing) - 1} '
                 f'more new blobs meanwhile: try again.')
-        head.number += 1
-        try:
-            replaced = segments.pack(self.store, head)
-            if self._arbiter is None:
-                commits.commit(self.store, head, self.key)
-            else:
-                arbitration.commit(self.store, self._arbiter, head, self.key)
-        except exceptions.Conflict as exc:
-            raise exceptions.Busy(
-                'Another writer changed the store meanwhile: try again.'
-            ) from exc
-        except exceptions.NoSpace:
-            head.number -= 1  # The same commit may follow.
-            raise
-        for name in replaced:
-            self.store.delete(name)
-        if self._memory is not None:
-            self._memory.note(head)
 
     def _is_gone(self, name: str) -> bool:
         """Return whether another writer has removed a blob that was put.
@@ -231,22 +237,76 @@ class StoreAccess:
         What was put within the grace period is removed by none, so that a
         store of objects is not asked.
         """
+        begun = getattr(self._held, 'begun', -math.inf)
         if (self.store.local_path(name) is None
                 and time.clock_gettime(time.CLOCK_BOOTTIME)
-                < self._begun + GRACE_SECONDS / 4):
+                < begun + GRACE_SECONDS / 4):
             return False
         return not self.store.exists(name)
 
     @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock for commits, unless this thread does already."""
+        if getattr(self._held, 'lock', False):
+            yield
+            return
+        with self.store.lock():
+            self._held.lock = True
+            try:
+                yield
+            finally:
+                self._held.lock = False
+
+    @contextlib.contextmanager
     def writing(self, work: str | None = None) -> Iterator['Writing']:
-        """Hold the writer's lock for a ``with`` block.
+        """Yield what a writer needs, for a ``with`` block.
+
+        Others may write meanwhile, unless nothing decides between writers:
+        then the lock is held.
 
         :param work: identifies the work, see :meth:`.BlobStore.staging`
         :raises InvalidInput: there are no versions, but files of others
+        :raises Busy: another writer has the store, or does this work
         """
         self.refuse_foreign()
-        with self.store.lock(), self._prepared(work) as writing:
-            yield writing
+        with contextlib.nullcontext() if self.is_shared else self._locked():
+            with self._prepared(work) as writing:
+                yield writing
+
+    @contextlib.contextmanager
+    def writing_alone(self) -> Iterator['Writing']:
+        """Hold the lock for commits, and that of maintenance, meanwhile."""
+        self.refuse_foreign()
+        with self.store.lock(_MAINTENANCE), self._locked():
+            with self._prepared(None) as writing:
+                yield writing
+
+    def take_numbers(self, writing: 'Writing', at: int, packs: int
+                     ) -> reservations.Numbers:
+        """Return the numbers of a version that no other writer uses.
+
+        :param at: how many the work has taken before
+        :param packs: of the version, at most
+        """
+        count = reservations.Numbers(packs, 1, 1)
+        assert writing.head is not None
+        if not self.is_shared:
+            return reservations.free(writing.head)
+        before = reservations.taken(writing.staging)
+        if at < len(before) and before[at][1] == count:
+            return before[at][0]
+        if self.arbiter is not None:
+            first = self.arbiter.take_numbers(
+                reservations.free(writing.head), count)
+            reservations.note(writing.staging, first, count)
+            return first
+        with self._locked():
+            last = writing.head if commits.is_last(
+                self.store, writing.head) else self.completed_head()
+            first = reservations.after_others(
+                self.store, reservations.free(last))
+            reservations.note(writing.staging, first, count)
+        return first
 
     def refuse_foreign(self) -> None:
         """Refuse to create a store among files that are not its own.
@@ -267,22 +327,26 @@ class StoreAccess:
     def _prepared(self, work: str | None, maintains: bool = False
                   ) -> Iterator['Writing']:
         """Remove what killed writers left, and yield what a writer needs."""
-        with self.store.staging(work) as staging:
-            head = self._load_completed(maintains)
-            if maintains and head is not None:
-                commits.mark(self.store, head.store_id)
-            journal = upload_journal.UploadJournal(self.store, staging)
-            listed = journal.listed()
-            self._begun = -math.inf if listed else time.clock_gettime(
-                time.CLOCK_BOOTTIME)
-            if listed:
-                journal.return_files(head.blobs() if head else set())
-            orphans.remove(self.store, head, listed, maintains)
+        with contextlib.ExitStack() as stack:
+            with self._locked():
+                staging = stack.enter_context(self.store.staging(work))
+                head = self._load_completed(maintains)
+                if maintains and head is not None:
+                    commits.mark(self.store, head.store_id)
+                journal = upload_journal.UploadJournal(self.store, staging)
+                listed = journal.listed()
+                self._held.begun = (-math.inf if listed else
+                                    time.clock_gettime(time.CLOCK_BOOTTIME))
+                if listed:
+                    journal.return_files(head.blobs() if head else set())
+                orphans.remove(self.store, head, listed, maintains)
+            if head is not None:
+                head.before = head.copy()
             yield Writing(staging, head)
 
     @contextlib.contextmanager
     def maintaining(self) -> Iterator['Writing']:
-        """Hold the writer's lock for work that a full store permits, too.
+        """Exclude others that delete and prune; a full store permits it, too.
 
         What commits need of the store's reserve is given up meanwhile; see
         :meth:`keep_reserve`.
@@ -293,7 +357,9 @@ class StoreAccess:
                 'delete and prune them that may change it ([versions] '
                 'maintains_store).')
         self.refuse_foreign()
-        with self.store.lock():
+        with self.store.lock(_MAINTENANCE), (
+                contextlib.nullcontext() if self.is_shared
+                else self._locked()):
             before = self.store.reserved()
             self.store.spend_reserve(self._commit_bytes())
             try:
@@ -365,7 +431,7 @@ class StoreAccess:
                 yield opened
             except (exceptions.IntegrityError,
                     exceptions.ObjectMissing) as exc:
-                if head.number == number != self.head().number:
+                if head.number == number and rebasing.lost(head, self.head()):
                     raise exceptions.Busy(
                         'Another writer changed the store meanwhile, and '
                         'removed what was being read: try again.') from exc
@@ -497,15 +563,6 @@ class StoreAccess:
             yield paths
         finally:
             paths.close()
-
-
-def is_usable(opened: _native.BlockStore, version: catalogue.Version) -> bool:
-    """Return whether a store has all maps and packs that a version needs.
-
-    Maps and the indexes of packs are read, packs themselves are not.
-    """
-    with native_errors.translated():
-        return not opened.hits([version.root], {})[0]
 
 
 def check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes:

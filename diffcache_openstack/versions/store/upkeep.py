@@ -34,6 +34,7 @@ from diffcache_openstack.versions.store import hook_files
 from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import segments
+from diffcache_openstack.versions.store import shared_commits
 from diffcache_openstack.versions.store import store_access
 
 LOG = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ LOG = logging.getLogger(__name__)
 Progress = Callable[[int, int], object] | None
 # Packs are rewritten when more than this part of their blocks is dead.
 DEAD_SHARE = 0.2
+# Of a prune whose dead blocks saves refer to meanwhile.
+_MOST_ATTEMPTS = 3
 
 
 def delete(access: store_access.StoreAccess,
@@ -72,7 +75,7 @@ class PruneRule:
     level: int = 0
     # Those that are sealed with an earlier key than the one of this number.
     key: int = 0
-    # At most this many bytes of these two, since saves wait meanwhile.
+    # At most this many bytes of these two.
     most_bytes: float = math.inf
 
 
@@ -102,10 +105,24 @@ def prune(access: store_access.StoreAccess,
     Blobs without live blocks are removed first, so that the others can be
     rewritten where there is little space.
 
+    Where a save meanwhile refers to blocks that were dead, all begins again.
+
     :param policies: by series; None means all others
     :param rule: which packs to rewrite
     :raises NoSpace: no space could be freed
+    :raises Busy: other writers changed the same
     """
+    for _ in range(_MOST_ATTEMPTS - 1):
+        try:
+            return _prune(access, policies, rule, dry_run, progress)
+        except shared_commits.Overtaken as exc:
+            LOG.info('Pruning again: %s', exc)
+    return _prune(access, policies, rule, dry_run, progress)
+
+
+def _prune(access: store_access.StoreAccess,
+           policies: dict[str | None, retention.Policy] | None,
+           rule: PruneRule, dry_run: bool, progress: Progress) -> Pruned:
     with access.maintaining() as writing:
         staging, head = writing.staging, writing.head or access.head()
         before = head.bytes_stored()
@@ -176,6 +193,7 @@ class _Pruning:
         self._live_blocks: dict[int, int] = {}
         self._maps: list[int] = []
         versions = list(head.versions.values())
+        self._counted = set(head.versions)
         with native_errors.translated():
             self._live, known = opened.live(
                 [version.root for version in versions])
@@ -365,11 +383,14 @@ class _Pruning:
         while self._uploads:
             self._access.store.put_file(*self._uploads[-1])
             self._new.append(self._uploads.pop()[0])
+        # Saved since it was determined what is live.
+        later = [version for name, version in self._head.versions.items()
+                 if name not in self._counted]
         try:
-            self._access.commit(self._head, self._new)
+            self._access.commit(self._head, self._new, later)
         except exceptions.NoSpace:
             self._spend_reserve()
-            self._access.commit(self._head, self._new)
+            self._access.commit(self._head, self._new, later)
         self._new.clear()
         # Other parts of a blob may be needed still.
         for name in {*map(blob_parts.whole, self._old)} - self._head.blobs():

@@ -17,6 +17,7 @@ from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.store import arbitration
+from diffcache_openstack.versions.store import reservations
 from tests.unit.api.handlers import test_versions
 
 PLACE = 'a' * 16
@@ -48,12 +49,20 @@ class TestArbiters(test_versions.VersionsTest):
         self.assertRaises(exceptions.Busy, one.move, first, lost)
         self.assertEqual(second, one.read())
         self.assertIsNone(self.arbiter('h1', task, 'b' * 16).read())
+        least, count = (reservations.Numbers(1, 1, 1),
+                        reservations.Numbers(7, 1, 1))
+        self.assertEqual(least, one.take_numbers(least, count))
+        self.assertEqual(reservations.Numbers(8, 2, 2),
+                         other.take_numbers(least, count))
 
     def test_hosts_without_the_task_move_nothing(self):
         self.create()
         task = self.host.next()
         arbiter = self.arbiter('h2', task)
         self.assertRaises(exceptions.Forbidden, arbiter.read)
+        self.assertRaises(exceptions.Forbidden, arbiter.take_numbers,
+                          reservations.Numbers(1, 1, 1),
+                          reservations.Numbers(1, 1, 1))
         self.assertRaises(exceptions.Forbidden, arbiter.move, None,
                           arbitration.Position(1, 'a' * 64))
 

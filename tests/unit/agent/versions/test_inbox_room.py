@@ -99,8 +99,8 @@ class InboxRoomTest(base.TestCase):
         self.assertRaises(exceptions.Busy, room.check)
 
     def test_what_is_not_put_yet_does_not_count(self):
-        staged = self.inbox / 'p' / '.staging-1'
-        staged.mkdir()
+        staged = self.inbox / 'p' / '.writers' / 'staging-1'
+        staged.mkdir(parents=True)
         (staged / 'pack').write_bytes(b'x' * 20 * BLOCK)
         self.put(self.room(), 'a', 1)
         self.put_elsewhere(20)

@@ -164,7 +164,7 @@ class TestSaving(WorkerTest):
         doing.interrupted = True
         self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
         self.assertEqual([], list(
-            (self.directory / 'store').rglob('.work-*/base-*')))
+            (self.directory / 'store').rglob('.writers/work-*/base-*')))
         doing.interrupted = False
         self.worker.perform(doing)
         self.assertEqual(1, len(doing.report.saved.disks))

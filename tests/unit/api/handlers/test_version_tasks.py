@@ -165,20 +165,31 @@ class TestRepeating(test_versions.VersionsTest):
                    for _attempt in range(2)]
         self.assertEqual(answers[0][0].id, answers[1][0].id)
         self.assertTrue(answers[0][1])
-        # Another server of the project has to wait for its turn.
+        # Another server of the project does not wait.
         other = objects.NewVersion(
             id=base.unknown_id(), server_id='running',
             project_id=base.PROJECT, trigger=versions.DELETE)
-        self.assertRaises(exceptions.Busy, self.calls().begin_local,
-                          self.ctxt, 'h1', other)
-        # Queued tasks of the project are sent after it.
-        self.create(server='running')
-        self.host.report(answers[0][0], saved=fakes.saved())
-        self.conductor._dispatcher.look()
-        self.assertTrue(self.host.idle())
         self.calls().begin_local(self.ctxt, 'h1', other)
         other.trigger = versions.SHUTDOWN
         self.assertIsNone(self.calls().begin_local(self.ctxt, 'h1', other))
+
+    def test_hook_waits_for_a_task_of_its_server(self):
+        self.calls().set_policy(self.ctxt, objects.VersionPolicy(
+            id=base.unknown_id(), project_id=base.PROJECT, on_delete=True))
+        self.nova.change('running', task='deleting')
+        self.create(server='running')
+        task = self.host.next()
+        new = objects.NewVersion(
+            id=base.unknown_id(), server_id='running',
+            project_id=base.PROJECT, trigger=versions.DELETE)
+        self.assertRaises(exceptions.Busy, self.calls().begin_local,
+                          self.ctxt, 'h1', new)
+        # Queued tasks of the server are sent after it.
+        self.create(server='running')
+        self.host.report(task, saved=fakes.saved())
+        self.conductor._dispatcher.look()
+        self.assertTrue(self.host.idle())
+        self.calls().begin_local(self.ctxt, 'h1', new)
 
     def test_save_for_an_image_needs_no_policy(self):
         new = objects.NewVersion(

@@ -109,14 +109,10 @@ class TestSaving(VersionsTest):
         # Told again, it is of no interest any more.
         self.assertFalse(self.host.report(task, saved=fakes.saved()))
 
-    def test_one_at_a_time_in_a_project(self):
-        self.create()
-        task = self.host.next()
-        self.create(server='running')
-        self.conductor._dispatcher.look()
-        self.assertTrue(self.host.idle())
-        self.host.report(task, saved=fakes.saved())
-        self.assertEqual('running', self.host.next().server_id)
+    def test_servers_of_a_project_are_saved_side_by_side(self):
+        for server in ('stopped', 'running'):
+            self.create(server=server)
+            self.assertEqual(server, self.host.next().server_id)
 
     def test_server_of_another_project_is_not_there(self):
         for user, server in (('member', 'foreign'), ('other', 'running'),

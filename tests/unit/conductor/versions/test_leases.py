@@ -187,9 +187,16 @@ class TestLeases(LeaseTest):
 
 class TestOthersOfTheProject(LeaseTest):
 
+    def run_alone(self, host):
+        """A task beside which no other changes the store."""
+        task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.REKEY,
+                                   project_id=PROJECT)
+        self.write(version_tasks.create, task, self.clock.now)
+        self.write(version_tasks.sent, task.id, host, self.clock.now)
+
     def test_a_dead_host_holds_no_other_writer_up(self):
         self.nova.change('stopped', host='h2')
-        self.save()
+        self.run_alone('h1')
         other = self.save('stopped')
         self.assertEqual(versions.QUEUED, self.row(other).state)
         self.kill('h1')
@@ -205,7 +212,7 @@ class TestOthersOfTheProject(LeaseTest):
         new = objects.NewVersion(
             id=str(uuid.uuid4()), server_id='stopped', project_id=PROJECT,
             trigger=versions.DELETE)
-        self.save()
+        self.run_alone('h1')
         self.assertRaises(exceptions.Busy, self.service.begin_local, None,
                           'h2', new)
         self.kill('h1')

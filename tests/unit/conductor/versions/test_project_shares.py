@@ -19,9 +19,9 @@ from diffcache_openstack.objects import versions
 from tests import base
 
 
-def task(project, kind=versions.EXPORT):
+def task(project, kind=versions.EXPORT, server=None):
     return objects.VersionTask(id=str(uuid.uuid4()), kind=kind,
-                               project_id=project)
+                               project_id=project, server_id=server)
 
 
 class TestTurns(base.TestCase):
@@ -49,26 +49,49 @@ class TestTurns(base.TestCase):
 
 class TestShares(base.TestCase):
 
-    def shares(self, *running, hooked=()):
-        return project_shares.Shares(running, set(hooked),
-                                     (versions.SAVE, versions.PRUNE), 2)
+    def shares(self, *running, hooked=(), limit=4):
+        return project_shares.Shares(running, set(hooked), limit)
 
     def test_running_tasks_and_attempts_count(self):
-        shares = self.shares(task('a'))
+        shares = self.shares(task('a'), limit=2)
         self.assertTrue(shares.admits(task('a')))
         shares.attempt(task('a'))
         self.assertFalse(shares.admits(task('a')))
         self.assertTrue(shares.admits(task('b')))
 
-    def test_one_writer_of_a_project(self):
-        shares = self.shares(task('a', versions.SAVE))
-        self.assertFalse(shares.admits(task('a', versions.PRUNE)))
-        self.assertTrue(shares.admits(task('b', versions.SAVE)))
-        shares.start(task('b', versions.SAVE))
-        self.assertFalse(shares.admits(task('b', versions.PRUNE)))
+    def test_writers_of_other_servers_and_a_prune_run_side_by_side(self):
+        shares = self.shares(task('a', versions.SAVE, 's1'))
+        self.assertFalse(shares.admits(task('a', versions.SAVE, 's1')))
+        self.assertFalse(shares.admits(task('a', versions.RESTORE, 's1')))
+        self.assertTrue(shares.admits(task('b', versions.SAVE, 's1')))
+        for other in (task('a', versions.RESTORE, 's2'),
+                      task('a', versions.PRUNE)):
+            self.assertTrue(shares.admits(other))
+            shares.start(other)
+            self.assertFalse(shares.admits(other))
+
+    def test_a_version_is_saved_before_it_is_deleted(self):
+        save = task('a', versions.SAVE)
+        save.volume_id = save.version_id = str(uuid.uuid4())
+        forget = task('a', versions.FORGET)
+        forget.version_id = save.version_id
+        self.assertFalse(self.shares(save).admits(forget))
+
+    def test_what_replaces_keys_has_its_turn_and_runs_alone(self):
+        save = task('a', versions.SAVE, 's1')
+        shares = self.shares(save)
+        self.assertFalse(shares.admits(task('a', versions.REKEY)))
+        # Else there might always be another one.
+        self.assertFalse(shares.admits(task('a', versions.SAVE, 's2')))
+        self.assertTrue(shares.admits(task('a')))
+        self.assertTrue(shares.admits(task('b', versions.SAVE, 's2')))
+        shares = self.shares(task('a', versions.REKEY))
+        self.assertFalse(shares.admits(save))
 
     def test_hook_that_waits_is_next(self):
-        shares = self.shares(hooked=['a'])
-        self.assertFalse(shares.admits(task('a', versions.SAVE)))
+        shares = self.shares(hooked=[('a', 's1'), ('a', '')])
+        self.assertFalse(shares.admits(task('a', versions.SAVE, 's1')))
+        self.assertTrue(shares.admits(task('a', versions.SAVE, 's2')))
         self.assertTrue(shares.admits(task('a')))
-        self.assertTrue(shares.admits(task('b', versions.SAVE)))
+        self.assertTrue(shares.admits(task('b', versions.SAVE, 's1')))
+        self.assertFalse(shares.admits(task('a', versions.ACCEPT)))

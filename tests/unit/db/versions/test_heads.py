@@ -83,6 +83,20 @@ class TestVersionHeads(database.DatabaseTest):
         self.assertRaises(exceptions.Busy, self.move, position(7, 'c'),
                           position(8, 'b'))
 
+    def test_numbers_are_taken_once(self):
+        def take(least, count):
+            return self.write(version_heads.take_numbers, STORE, least, count)
+
+        self.assertEqual([1, 1, 1], take([1, 1, 1], [9, 1, 1]))
+        self.move(None, position(1))
+        self.assertEqual([1, 1, 1], take([1, 1, 1], [9, 1, 1]))
+        self.assertEqual([10, 2, 2], take([3, 2, 2], [5, 1, 1]))
+        self.move(position(1), position(2))
+        self.assertEqual([20, 3, 3], take([20, 3, 3], [5, 1, 1]))
+        self.assertEqual([25, 4, 4], take([2, 2, 2], [1, 1, 1]))
+        self.assertRaises(exceptions.InvalidInput, take, [1, 1, 1],
+                          [1 << 20, 1, 1])
+
     def test_catalogues_follow_each_other(self):
         for base, new in ((None, position(2)), (position(3), position(3)),
                           (position(3), position(5))):

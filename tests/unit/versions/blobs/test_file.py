@@ -11,12 +11,14 @@
 #    under the License.
 """Blobs as files."""
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.blobs import base as blobs_base
 from diffcache_openstack.versions.blobs import file
 from tests import base
 from tests.unit.versions.blobs import conformance
@@ -36,17 +38,37 @@ class TestFileStore(conformance.Conformance, base.TestCase):
             pass
 
     def test_taking_the_lock_removes_what_the_killed_left(self):
-        part = self.write_file('store/.part-x', b'half')
-        staged = self.write_file('store/.staging-x/pack', b'half')
+        part = self.write_file('store/.writers/part-x', b'half')
         with self.store.lock():
             self.assertFalse(part.exists())
-            self.assertFalse(staged.exists())
+
+    def test_the_work_of_the_killed_is_abandoned(self):
+        staged = self.write_file('store/.writers/staging-x/pack', b'half')
+        with self.store.staging() as live, self.store.lock():
+            self.assertEqual({staged.parent, live}, set(self.store.works()))
+            self.assertFalse(self.store.is_abandoned(live))
+            self.assertTrue(self.store.is_abandoned(staged.parent))
+
+    def test_work_that_may_be_resumed_is_abandoned_later(self):
+        with contextlib.suppress(exceptions.Interrupted), \
+                self.store.staging('x') as work:
+            self.assertFalse(self.store.is_abandoned(work))
+            with self.assertRaises(exceptions.Busy), \
+                    file.FileStore(self.store._directory).staging('x'):
+                self.fail('the same work twice')
+            raise exceptions.Interrupted('x')
+        self.assertFalse(self.store.is_abandoned(work))
+        long_ago = work.stat().st_mtime - blobs_base.GRACE_SECONDS - 60
+        os.utime(work, (long_ago, long_ago))
+        self.assertTrue(self.store.is_abandoned(work))
 
     def test_a_blob_that_does_not_fit_leaves_nothing(self):
         self.patch(os, 'fsync', no_space)
         for write in (self.store.create, self.store.replace):
             self.assertRaises(exceptions.NoSpace, write, 'name', b'data')
-        self.assertEqual([], os.listdir(self.directory / 'store'))
+        self.assertEqual([], [
+            path for path in (self.directory / 'store').rglob('*')
+            if not path.is_dir()])
 
     def test_no_other_user_may_read_anything_whatever_the_umask(self):
         self.addCleanup(os.umask, os.umask(0))

@@ -12,6 +12,7 @@
 """Saves that were interrupted, and go on where they were."""
 
 import pathlib
+import shutil
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
@@ -94,8 +95,7 @@ class TestScanning(GoingOnTest):
         self.assertEqual([], self.remains())
 
     def remains(self):
-        return [path.name for path in (self.directory / 'store').iterdir()
-                if path.name.startswith('.work')]
+        return [path.name for path in self.store.works()]
 
     def test_a_disk_that_was_looked_at_whole_is_not_again(self):
         other = self.write_file('other', self.blocks_of(64 * 256))
@@ -122,7 +122,7 @@ class TestScanning(GoingOnTest):
             self.store = file.FileStore(self.directory / damage.__name__)
             self.access = store_access.StoreAccess(self.store)
             self.interrupt(self.store, late)
-            [work] = (self.directory / damage.__name__).glob('.work-*')
+            [work] = (self.directory / damage.__name__).glob('.writers/work-*')
             damage(next(work.glob('pack-1-*')))
             self.begin_anew()
 
@@ -134,12 +134,15 @@ class TestScanning(GoingOnTest):
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
 
-    def test_what_another_writer_finds_is_gone(self):
+    def test_it_is_resumed_behind_the_saves_of_others(self):
         self.interrupt(self.store, late)
         small = self.write_file('small', self.blocks_of(3))
         self.engine_of(self.store).save([version_store.Disk(small, 'c')])
+        [version], skipped = self.go_on(self.store)
+        self.assertGreaterEqual(skipped, 97 * _MIB - _INTERVAL)
+        self.assertEqual(self.disk.read_bytes(), self.content(version))
+        self.assertTrue(self.engine_of(self.store).verify().intact)
         self.assertEqual([], self.remains())
-        self.begin_anew()
 
 
 class TestSpooling(GoingOnTest):
@@ -182,7 +185,7 @@ class TestSpooling(GoingOnTest):
 
     def test_a_spool_that_is_not_what_was_written_is_begun_anew(self):
         self.interrupt(self.store, late, 1.0)
-        [spool] = (self.directory / 'store').glob('.work-*/*.spool')
+        [spool] = (self.directory / 'store').glob('.writers/work-*/*.spool')
         data = bytearray(spool.read_bytes())
         data[30 * _MIB] ^= 1
         spool.write_bytes(data)
@@ -229,7 +232,7 @@ class TestSending(GoingOnTest):
 
     def test_what_was_committed_stays_when_its_maker_was_killed(self):
         # After the commit, before its directory was removed.
-        with mock.patch.object(file.shutil, 'rmtree'):
+        with mock.patch.object(shutil, 'rmtree'):
             first = self.engine_of(self.store).save(self.disks, token='t-1')
         [again] = self.engine_of(self.store).save(self.disks, token='t-1')
         self.assertEqual(first[0].id, again.id)

@@ -17,6 +17,8 @@ import os
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import mounts
 from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -85,7 +87,7 @@ class TestLostPointers(fixture.VersionsTestCase):
             stack.callback(delattr, self.store, step)
             head = self.access.head_or_new()
             self.assertRaises(KeyboardInterrupt, self.access.commit, head)
-        return head.number
+        return head.number + 1
 
 
 class UnlockedStore(file.FileStore):
@@ -132,10 +134,24 @@ class TestUnlockedStores(fixture.VersionsTestCase):
         self.assertTrue(upkeep.verify(self.access).intact)
         self.assertEqual(self.disk.read_bytes(), self.content(second))
 
+    def test_without_an_arbiter_the_second_writer_is_refused(self):
+        def write():
+            saving.save(self.other, save_request.SaveRequest(self.disk, 'b'))
+
+        self.meanwhile(write)
+        error = self.assertRaises(exceptions.Busy, self.save)
+        self.assertIn('have one at a time', str(error))
+        self.assertEqual(['a', 'b'], sorted(
+            version.series for version
+            in self.access.head().versions.values()))
+        self.assertEqual(0, upkeep.verify(self.access).orphans)
+
     def test_a_commit_whose_blobs_are_gone_fails(self):
         def lose():
-            for name in self.other.orphans(self.other.head()):
-                self.store.delete(name)
+            for name in (set(self.store.names())
+                         - self.other.head().blobs()):
+                if name.startswith('pack-'):
+                    self.store.delete(name)
 
         keep = self.access.keep_reserve
         self.patch(self.access, 'keep_reserve',
@@ -146,19 +162,18 @@ class TestUnlockedStores(fixture.VersionsTestCase):
 
     def test_remains_are_removed_after_the_grace_period(self):
         self.store.create('pack-00000009-abc', b'')
-        self.write_file('store/.staging-x/pack', b'half')
+        staged = self.write_file('store/.writers/staging-x/pack',
+                                 b'half').parent
         for age, there in ((0, True), (store_access.GRACE_SECONDS + 60,
                                        False)):
             for path in (self.store.local_path('pack-00000009-abc'),
-                         self.directory / 'store' / '.staging-x' / 'pack',
-                         self.directory / 'store' / '.staging-x'):
+                         staged / 'pack', staged):
                 then = path.stat().st_mtime - age
                 os.utime(path, (then, then))
-            with self.access.writing():
+            with self.access.maintaining():
                 self.assertEqual(there, self.store.exists(
                     'pack-00000009-abc'))
-                self.assertEqual(there, (
-                    self.directory / 'store' / '.staging-x').exists())
+                self.assertEqual(there, staged.exists())
 
     def test_a_writer_that_others_overtook_by_far_commits_nothing(self):
         late = self.other.head()

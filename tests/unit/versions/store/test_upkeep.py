@@ -370,8 +370,22 @@ class TestHeads(fixture.VersionsTestCase):
         self.save()
         self.store.create('pack-00000009-dead', b'orphan')
         self.assertEqual(1, upkeep.verify(self.access).orphans)
-        self.save()
+        upkeep.prune(self.access)
         self.assertFalse(self.store.exists('pack-00000009-dead'))
+
+    def test_what_killed_saves_left_goes_with_the_next(self):
+        self.save()
+        dead = self.write_file('store/.writers/staging-x/puts',
+                               b'{"pack-00000009-dead": "x"}').parent
+        self.store.create('pack-00000009-dead', b'orphan')
+        with self.store.staging() as live:
+            (live / 'puts').write_text('{"pack-00000010-live": "x"}')
+            self.store.create('pack-00000010-live', b'uncommitted')
+            self.save()
+            upkeep.prune(self.access)
+            self.assertTrue(self.store.exists('pack-00000010-live'))
+        self.assertFalse(self.store.exists('pack-00000009-dead'))
+        self.assertFalse(dead.exists())
 
     def test_an_empty_store_says_so(self):
         empty = store_access.StoreAccess(self.store)

@@ -1,0 +1,66 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Numbers of packs, maps and versions that no two writers use.
+
+A save takes numbers before it writes: those of a store with an arbiter from
+that, others under the store's lock, past those that the directories of other
+writers record. What a save does not use is lost only if another one has taken
+later numbers meanwhile.
+"""
+
+import dataclasses
+import pathlib
+
+from diffcache_openstack.common import files
+from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.store import catalogue
+
+FILE = 'numbers'
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """The first number of each kind, or how many there are."""
+
+    pack: int
+    map: int
+    version: int
+
+    def plus(self, count: 'Numbers') -> 'Numbers':
+        """Return the numbers that follow some."""
+        return Numbers(self.pack + count.pack, self.map + count.map,
+                       self.version + count.version)
+
+
+def free(head: catalogue.Catalogue) -> Numbers:
+    """Return the first numbers that a catalogue does not give."""
+    return Numbers(head.next_pack, head.next_map, head.next_version)
+
+
+def taken(staging: pathlib.Path) -> list[tuple[Numbers, Numbers]]:
+    """Return the numbers that a writer has taken: first ones, and counts."""
+    found = files.read_json(staging / FILE) or []
+    return [(Numbers(*first), Numbers(*count)) for first, count in found]
+
+
+def note(staging: pathlib.Path, first: Numbers, count: Numbers) -> None:
+    """Record that a writer has taken numbers; the lock must be held."""
+    files.write_json(staging / FILE, [
+        [dataclasses.astuple(each) for each in pair]
+        for pair in (*taken(staging), (first, count))])
+
+
+def after_others(store: base.BlobStore, least: Numbers) -> Numbers:
+    """Return numbers that no writer has taken; the lock must be held."""
+    ends = [least, *(first.plus(count) for work in store.works()
+                     for first, count in taken(work))]
+    return Numbers(*map(max, zip(*map(dataclasses.astuple, ends))))
