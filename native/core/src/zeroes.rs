@@ -1,7 +1,7 @@
 //! Chaining values of subtrees that are all zeroes.
 //!
 //! A chaining value depends on the place of its bytes, so hashing the holes of a sparse image would cost as much as hashing data.
-//! `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: of a hole below 6 TiB, only the
+//! `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: of a hole below 9 TiB, only the
 //! edges are hashed.
 
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ pub struct Level {
     pub count: u64,
 }
 
-/// What the table holds, in this order: 1 MiB up to 8 GiB, 16 MiB up to 256 GiB, 256 MiB up to 4 TiB, 4 GiB up to 6 TiB.
+/// What the table holds, in this order: 1 MiB up to 8 GiB, 16 MiB up to 256 GiB, 256 MiB up to 4 TiB, 4 GiB up to 9 TiB.
 pub const LEVELS: [Level; 4] = [
     Level {
         leaves: 16,
@@ -36,7 +36,7 @@ pub const LEVELS: [Level; 4] = [
     },
     Level {
         leaves: 65_536,
-        count: 1536,
+        count: 2304,
     },
 ];
 
