@@ -55,9 +55,12 @@ class Bar:
         self._stream.write(
             f'\r{self._label}{_ordinal(self._pass)}'
             f' [{"#" * filled:<{_WIDTH}}] {share:4.0%}'
-            f' {done / max(elapsed, _TINY) / _MB:7.1f} MB/s')
+            f' {self._speed(done, total, elapsed)}')
         self._stream.flush()
         self._drawn = True
+
+    def _speed(self, done: int, total: int, elapsed: float) -> str:
+        return f'{done / max(elapsed, _TINY) / _MB:7.1f} MB/s'
 
     def __enter__(self) -> 'Bar':
         return self
@@ -70,11 +73,18 @@ class Bar:
             self._stream.flush()
 
 
+class Steps(Bar):
+    """A progress bar of what is counted, and no bytes."""
+
+    def _speed(self, done: int, total: int, elapsed: float) -> str:
+        return f'{done} of {total}'
+
+
 def _ordinal(number: int) -> str:
     return '' if number == 1 else f', pass {number}'
 
 
-def of(what: command.Command, label: str) -> Bar:
+def of(what: command.Command, label: str, kind: type[Bar] = Bar) -> Bar:
     """Return the progress bar of a command; a quiet one draws nothing."""
     quiet = not what.app.options.verbose_level
-    return Bar(label, io.StringIO() if quiet else what.app.stderr)
+    return kind(label, io.StringIO() if quiet else what.app.stderr)
