@@ -58,7 +58,8 @@ class ExportHistory(commands.ShowOne):
             raise osc_exceptions.CommandError(
                 'Nova lists no compute service; use the credentials of an'
                 ' administrator.')
-        servers, others = _servers(connection.compute, zones)
+        servers, others = _servers(connection.compute, zones,
+                                   {each['id'] for each in images})
         files.write_json(parsed_args.file, {
             'images': images, 'sites': _sites(zones), 'servers': servers})
         return _COLUMNS, (
@@ -85,7 +86,7 @@ def _sites(zones):
             for zone, names in sorted(hosts.items())]
 
 
-def _servers(compute, zones):
+def _servers(compute, zones, images):
     """Return what the file has of servers, and how many it has not."""
     found, others = [], 0
     for deleted in (False, True):
@@ -93,7 +94,7 @@ def _servers(compute, zones):
                                       deleted_only=deleted):
             host = server.compute_host
             image = (server.image or {}).get('id')
-            if not image or host not in zones:
+            if image not in images or host not in zones:
                 others += 1
                 continue
             found.append({

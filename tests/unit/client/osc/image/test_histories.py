@@ -50,7 +50,8 @@ class TestExport(base.TestCase):
         super().setUp()
         self.services = [sdk_service.Service.existing(**each)
                          for each in SERVICES]
-        self.present = [server('c1', {'id': 'i1'}), server('c1', '')]
+        self.present = [server('c1', {'id': 'i1'}), server('c1', ''),
+                        server('c1', {'id': 'deleted'})]
         self.deleted = [server('c2', {'id': 'i3'}),
                         server('gone', {'id': 'i1'})]
         self.path = self.directory / 'history.json'
@@ -74,7 +75,7 @@ class TestExport(base.TestCase):
         shown, document = self.export()
         self.assertEqual(
             {'Images': 4, 'Families': 3, 'Sites': 1, 'Hosts': 2,
-             'Servers': 2, 'Left Out': 2}, shown)
+             'Servers': 2, 'Left Out': 3}, shown)
         self.assertEqual(
             {'i1': 'debian-13', 'i2': 'debian-13', 'i3': 'ubuntu 24.04',
              'i4': 'i1'},
