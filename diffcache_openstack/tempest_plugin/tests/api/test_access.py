@@ -19,8 +19,10 @@ from tempest.lib import exceptions
 from diffcache_openstack.tempest_plugin.services import diffcache_client
 from diffcache_openstack.tempest_plugin.tests.api import base
 
-LISTINGS = ('hosts', 'patches', 'plans', 'requests', 'sites')
-OPEN_LISTINGS = ('images', 'precache-jobs')
+LISTINGS = ('hosts', 'holdings', 'patches', 'plans', 'requests', 'sites',
+            'ssd-caches')
+OPEN_LISTINGS = ('images', 'precache-jobs', 'hydrations', 'profiles',
+                 'volume-caches')
 CHANGES = (
     ('plans', {'plan': {'site': 'none'}}),
     ('what-if', {'what_if': {'site': 'none', 'changes': {}}}),

@@ -11,8 +11,6 @@
 #    under the License.
 """Profiles of images that boot lazily: who sees and changes what."""
 
-import urllib.request
-
 from tempest.lib.common.utils import data_utils
 from tempest.lib import decorators
 from tempest.lib import exceptions
@@ -40,13 +38,6 @@ class TestProfiles(base.ApiTest):
         return {'profile': {
             'image_id': image, 'chunk': CHUNK, 'rows': ROWS,
             'label': data_utils.rand_name('diffcache'), **changed}}
-
-    @decorators.idempotent_id('9b6c1e42-70d5-4a8f-b3e1-2f7d05c9a801')
-    def test_without_token(self):
-        request = urllib.request.Request(f'{self.admin.base_url}/{PROFILES}')
-        error = self.assertRaises(urllib.error.HTTPError,
-                                  urllib.request.urlopen, request)
-        self.assertEqual(401, error.code)
 
     @decorators.idempotent_id('9b6c1e42-70d5-4a8f-b3e1-2f7d05c9a802')
     def test_import_show_list_delete(self):

@@ -11,8 +11,6 @@
 #    under the License.
 """SSD caches of hosts and volumes in them: who sees and changes what."""
 
-import urllib.request
-
 from tempest.lib import decorators
 from tempest.lib import exceptions
 
@@ -23,26 +21,6 @@ CACHES = 'ssd-caches'
 
 
 class TestVolumeCaches(base.ApiTest):
-
-    @decorators.idempotent_id('5e0f2b7c-41d8-4b0a-9a53-7c1d6e2f8a01')
-    def test_without_token(self):
-        for path in (VOLUMES, CACHES):
-            request = urllib.request.Request(
-                f'{self.admin.base_url}/{path}')
-            error = self.assertRaises(urllib.error.HTTPError,
-                                      urllib.request.urlopen, request)
-            self.assertEqual(401, error.code, path)
-
-    @decorators.idempotent_id('5e0f2b7c-41d8-4b0a-9a53-7c1d6e2f8a02')
-    def test_owners_list_their_volumes_and_operators_caches(self):
-        for client in (self.admin, self.member, self.other, self.reader):
-            self.assertIsInstance(
-                client.fetch(VOLUMES)['volume_caches'], list)
-        self.assertIsInstance(self.admin.fetch(CACHES)['ssd_caches'], list)
-        for client in (self.member, self.other, self.reader):
-            self.assertRaises(exceptions.Forbidden, client.fetch, CACHES)
-            self.assertRaises(exceptions.Forbidden, client.fetch,
-                              f'{CACHES}/none')
 
     @decorators.idempotent_id('5e0f2b7c-41d8-4b0a-9a53-7c1d6e2f8a03')
     def test_what_does_not_exist(self):
@@ -59,6 +37,8 @@ class TestVolumeCaches(base.ApiTest):
     def test_members_change_nothing(self):
         path = f'{VOLUMES}/{base.UNKNOWN}'
         for client in (self.member, self.reader):
+            self.assertRaises(exceptions.Forbidden, client.fetch,
+                              f'{CACHES}/none')
             self.assertRaises(exceptions.Forbidden, client.change, path,
                               {'volume_cache': {'generation': 0}})
             self.assertRaises(exceptions.Forbidden, client.send,
