@@ -39,6 +39,10 @@ from diffcache_openstack.rpc import conductor_volumes_api
 from diffcache_openstack.sites import maps
 
 
+# Entries of a page if the request sets no limit.
+PAGE = 100
+
+
 class StrictJson:
     """Reads and writes JSON, without NaN and infinity."""
 
@@ -151,9 +155,8 @@ class Request(wrappers.Request):
     @property
     def page(self) -> listing.Page:
         """Return the requested page of a listing."""
-        options = self.services.conf.api
-        limit = self.parameters.get('limit', options.default_limit)
-        return listing.Page(min(limit, options.max_limit),
+        limit = self.parameters.get('limit', PAGE)
+        return listing.Page(min(limit, self.services.conf.api.max_limit),
                             self.parameters.get('marker'))
 
     @functools.cached_property

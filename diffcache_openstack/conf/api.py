@@ -52,15 +52,6 @@ the database or the conductor. Each may take a connection of ``[database]
 max_pool_size`` and ``max_overflow``.
 '''),
     cfg.IntOpt(
-        'default_limit',
-        default=100,
-        min=1,
-        mutable=True,
-        advanced=True,
-        help='''
-Entries in one response of a listing if the request sets no limit.
-'''),
-    cfg.IntOpt(
         'max_limit',
         default=1000,
         min=1,

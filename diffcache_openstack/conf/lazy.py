@@ -148,16 +148,6 @@ images are always used within one project only. With "project", hosts do not
 exchange hints either, since hints do not distinguish projects. Set the same
 value for conductors, the API and diffcache-lazy.
 '''),
-    cfg.BoolOpt(
-        'carry_profiles',
-        default=True,
-        advanced=True,
-        help='''
-Whether an image that no server has read yet starts with the profile of a
-similar image, such as its previous build, for the content that both share.
-Repositories compute it by reading the image once. If false, the first servers
-of a new image wait for more of their reads. Only conductors read this option.
-'''),
     cfg.Opt(
         'boot_set_share',
         type=units.Number(min=0.0, max=1.0),

@@ -49,7 +49,7 @@ def show_forecast(request: requests.Request, name: str
                   ) -> dict[str, typing.Any]:
     """Show the requests per day that a site's plans are computed for."""
     conf = request.services.conf
-    limit = min(request.parameters.get('limit', conf.api.default_limit),
+    limit = min(request.parameters.get('limit', requests.PAGE),
                 conf.api.max_limit)
     state = request.read(site_state.read, name, conf)[-1]
     expected = forecast.expected(state, conf.planner)

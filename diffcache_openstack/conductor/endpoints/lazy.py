@@ -39,7 +39,6 @@ class LazyManager:
                  residents: residents.Residents) -> None:
         self._residents = residents
         self._share = conf.lazy.share_profiles == lazy_options.IMAGE
-        self._carry = conf.lazy.carry_profiles
         self._database = database
 
     @oslo_messaging.expose
@@ -66,8 +65,7 @@ class LazyManager:
                 profile_table.report(session, subject, host, (run, number),
                                      rows, versioned.now())
             found = profile_table.find(session, subject)
-            if self._carry:
-                found = carried_profiles.supplemented(session, subject, found)
+            found = carried_profiles.supplemented(session, subject, found)
             if found is None or (found.id, found.generation) == (
                     known_id, known_generation):
                 return None
@@ -81,8 +79,6 @@ class LazyManager:
     def carry_work(self, ctxt: contexts.RequestContext, host: str,
                    after: str | None) -> dict | None:
         """Return what a repository can carry to the next image."""
-        if not self._carry:
-            return None
         found = self._database.read(carried_profiles.work, host, after or '',
                                     self._share)
         return found and {
@@ -96,7 +92,7 @@ class LazyManager:
     def report_carried(self, ctxt: contexts.RequestContext, host: str,
                        image_id: str, profile_id: str, rows: list) -> bool:
         """Store a profile that was carried to another image."""
-        return self._carry and self._database.write(
+        return self._database.write(
             carried_profiles.store,
             carried_profiles.CarriedProfile(host, image_id, profile_id, rows),
             self._share, versioned.now())

@@ -41,9 +41,6 @@ _PAGE = listing.Page(100)
 class CarriedProfilesTest(services.LazyServicesTest):
     """A conductor, a repository and a host, on a broker and a database."""
 
-    #: options of the conductor, in the group lazy
-    conductor: dict[str, object] = {}
-
     def setUp(self):
         super().setUp()
         old = random.Random(7).randbytes(_CHUNKS * _CHUNK)
@@ -58,8 +55,7 @@ class CarriedProfilesTest(services.LazyServicesTest):
         self.addCleanup(self.database.close)
         self.start_service(self.folder / 'h1')
         self.daemon = diffcached.Diffcached(f'{self.folder}/h1/socket')
-        self.conductor_process = self.deployment.start_conductor(
-            lazy=self.conductor)
+        self.conductor_process = self.deployment.start_conductor()
         self.hub = self.start_agent('hub', role='repository')
         self.start_agent('h1', socket=f'{self.folder}/agent.sock')
         self.local = local_client.LocalClient(f'{self.folder}/agent.sock',
@@ -199,17 +195,3 @@ class TestCarriedProfiles(CarriedProfilesTest):
         self.hub = self.start_agent('hub', role='repository')
         self.profile('new', carried_from='old', chunks=len(_BOOT))
         self.check_prefetched(new, descriptor)
-
-
-class TestSwitchedOff(CarriedProfilesTest):
-
-    conductor = {'carry_profiles': False}
-
-    def test_nothing_is_carried(self):
-        self.register('old')
-        self.read(*self.boot('old'))
-        self.profile('old', chunks=len(_BOOT))
-        self.register('new')
-        self.wait(lambda: 'Created patch' in self.hub.printed(),
-                  'a patch between the images')
-        self.assertEqual([], self.profiles('new'))

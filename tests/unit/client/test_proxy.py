@@ -48,7 +48,7 @@ class TestNames(cloud.CloudTest):
 class TestReading(cloud.CloudTest):
 
     def test_all_parts_of_a_listing(self):
-        self.conf.set_override('default_limit', 1, 'api')
+        self.conf.set_override('max_limit', 1, 'api')
         self.assertEqual(['h1', 'h2', 'hub'],
                          [host.id for host in self.cloud.hosts()])
 

@@ -15,7 +15,6 @@ from unittest import mock
 
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor.endpoints import lazy
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.conductor.endpoints import test_agents
@@ -152,19 +151,6 @@ class TestCarrying(CarryTest):
     def test_a_repository_that_is_not_registered(self):
         self.assertRaises(exceptions.NotFound, self.lazy.carry_work,
                           self.ctxt, 'h9', None)
-
-
-class TestNotCarrying(CarryTest):
-
-    def test_what_was_carried_is_not_used(self):
-        self.assertTrue(self.carry({3: (1, 10)}))
-        self.conf.set_override('carry_profiles', False, 'lazy')
-        manager = lazy.LazyManager(self.conf, self.database, None)
-        self.assertIsNone(manager.carry_work(self.ctxt, 'hub', None))
-        self.assertFalse(manager.report_carried(
-            self.ctxt, 'hub', 't2', PROFILE, [[0, 1, 1]]))
-        self.assertIsNone(manager.exchange_reads(
-            self.ctxt, 'hub', 't2', ['p1'], 'small', 1, 1, [], None, None))
 
 
 class TestProjects(ExchangeTest):
