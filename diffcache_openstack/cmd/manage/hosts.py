@@ -41,19 +41,6 @@ class HostList(base.Lister):
                 'Capacity', 'Seen at'), rows
 
 
-class HostObjectList(base.HostArgument, base.Lister):
-    """List what a host holds."""
-
-    examples = ('edge-1-host-2',)
-
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        with self.database() as database:
-            host = database.read(held_rows.get_host, parsed_args.host)
-        return ('Kind', 'ID', 'Size'), [
-            (held.kind, held.id, cells.Size(held.bytes))
-            for held in host.holdings]
-
-
 class HostDelete(base.HostArgument):
     """Delete a host that was retired from the database.
 

@@ -14,10 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
-from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
-from diffcache_openstack.common import exceptions
-from diffcache_openstack.db.planning import plans
 
 
 class PlanCreate(base.ShowOne):
@@ -37,24 +34,3 @@ class PlanCreate(base.ShowOne):
             plan.site, plan.generation, plan.created_at.isoformat(),
             plan.solver, plan.cost_s, plan.lower_bound_s,
             plan.proved_optimal, plan.solver_seconds, len(plan.items))
-
-
-class PlanItemList(base.Lister):
-    """List the objects that the current plan of a site places."""
-
-    examples = ('edge-1',)
-    arguments = (cli.Argument('site', metavar='SITE',
-                              help='Name of the site.'),)
-
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        with self.database() as database:
-            plan = database.read(plans.current_plan, parsed_args.site)
-        if plan is None:
-            raise exceptions.NotFound(
-                f'Site {parsed_args.site} has no plan yet; compute one with'
-                f' "diffcache-manage plan create {parsed_args.site}".')
-        return ('Host', 'Priority', 'Kind', 'ID', 'Size',
-                'Saves (s/day)'), [
-            (item.host, item.priority, item.kind, item.id,
-             cells.Size(item.bytes), round(item.saved_seconds, 3))
-            for item in plan.items]

@@ -204,14 +204,6 @@ def demand(session: orm.Session, site: str, since: datetime.datetime
     return [Demand(*row) for row in rows]
 
 
-def list_requests(session: orm.Session, limit: int) -> list[objects.Request]:
-    """Return the latest requests, newest first."""
-    rows = session.scalars(sa.select(models.Request).order_by(
-        models.Request.started_at.desc(), models.Request.id).limit(limit))
-    return [objects.Request(**{name: getattr(row, name) for name in _COPIED})
-            for row in rows]
-
-
 def prune(session: orm.Session, before: datetime.datetime) -> int:
     """Delete requests that started before an instant; return how many."""
     return session.execute(

@@ -74,7 +74,7 @@ class HistoryTest(database.DatabaseTest):
     def test_a_boot_is_demand(self):
         self.history.booted(boot())
         self.assertEqual([('h1', database.content(1))], self.demand())
-        known = self.read(history.list_requests, 10)[0]
+        known = self.read(database.requests, 10)[0]
         self.assertEqual(('t1', history.BOOT, 30.0), (
             known.image_id, known.way, known.seconds))
 
@@ -102,7 +102,7 @@ class HistoryTest(database.DatabaseTest):
     def test_not_from_an_image(self):
         self.history.booted(boot(image_meta={'base_image_ref': ''},
                                  image_ref_url=''))
-        self.assertEqual([], self.read(history.list_requests, 10))
+        self.assertEqual([], self.read(database.requests, 10))
 
     def test_boot_that_nobody_knows_the_begin_of(self):
         for notification in (boot(), versioned()):
@@ -142,7 +142,7 @@ class HistoryTest(database.DatabaseTest):
             database.request(11, way='build', host='h2')])
         self.history.booted(boot())
         self.assertEqual(['h1'], [host for host, _ in self.demand()])
-        self.assertEqual(3, len(self.read(history.list_requests, 10)))
+        self.assertEqual(3, len(self.read(database.requests, 10)))
 
     def test_a_download(self):
         self.history.sent(sent(1))
@@ -158,13 +158,13 @@ class HistoryTest(database.DatabaseTest):
     def test_downloads_from_nowhere_and_elsewhere(self):
         self.history.sent(sent(1, publisher='image.localhost'))
         self.history.sent(sent(2, publisher='image.unknown'))
-        self.assertEqual([], self.read(history.list_requests, 10))
+        self.assertEqual([], self.read(database.requests, 10))
 
     def test_what_the_repository_takes_in_is_no_demand(self):
         self.write(host_rows.put_host, database.host(
             'centre', role=objects.REPOSITORY), database.at(0))
         self.history.sent(sent(1, publisher='image.centre'))
-        self.assertEqual([], self.read(history.list_requests, 10))
+        self.assertEqual([], self.read(database.requests, 10))
 
     def test_a_boot_on_an_unknown_host_is_nobodys_demand(self):
         self.history.booted(boot(host='elsewhere'))
@@ -173,5 +173,5 @@ class HistoryTest(database.DatabaseTest):
     def test_what_was_never_in_the_catalogue(self):
         self.history.booted(boot(image_meta={'base_image_ref': 'other'}))
         self.assertEqual([], self.demand())
-        self.assertIsInstance(self.read(history.list_requests, 1)[0],
+        self.assertIsInstance(self.read(database.requests, 1)[0],
                               objects.Request)

@@ -84,6 +84,15 @@ def request(number: int, **values) -> objects.Request:
         'image_id': 't1', 'started_at': at(number), **values})
 
 
+def requests(session, limit: int) -> list[objects.Request]:
+    """Return the latest requests, newest first."""
+    table = models.Request
+    names = objects.Request.fields.keys() & table.__mapper__.columns.keys()
+    return [objects.Request(**{name: getattr(row, name) for name in names})
+            for row in session.scalars(sa.select(table).order_by(
+                table.started_at.desc(), table.id).limit(limit))]
+
+
 def holding(number: int, **values) -> objects.Holding:
     """An image on a host."""
     return objects.Holding(**{'kind': objects.IMAGES,

@@ -15,7 +15,7 @@ from tests.unit.cmd.manage import base
 class TestManage(base.ManageTest):
 
     def test_wrong_usage(self):
-        self.assertEqual(2, self.run_words('host', 'object', 'list').code)
+        self.assertEqual(2, self.run_words('host', 'delete').code)
         self.assertEqual(2, self.run_words('cow', 'milk').code)
 
     def test_missing_configuration(self):

@@ -10,7 +10,6 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from tests.unit.cmd.manage import base
-from tests.unit.db import database
 
 
 class TestHosts(base.FilledTest):
@@ -28,13 +27,6 @@ class TestHosts(base.FilledTest):
         self.assertIn('1.5 MB', self.run_words('host', 'list').out)
         self.assertIn('1500000',
                       self.run_words('host', 'list', '-f', 'csv').out)
-
-    def test_holdings_of_a_host(self):
-        rows = self.run_words('host', 'object', 'list', 'h1', '-f',
-                              'json').json
-        self.assertEqual([{'Kind': 'images', 'ID': database.content(1),
-                           'Size': 1_500_000}], rows)
-        self.assert_fails(1, 'h9', 'host', 'object', 'list', 'h9')
 
     def test_removal(self):
         self.assertEqual(0, self.run_words('host', 'delete', 'h1').code)

@@ -10,22 +10,20 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.conductor import service
+from diffcache_openstack.db.planning import plans
 from tests.unit.cmd.manage import base
 
 
 class TestPlans(base.FilledTest):
 
     def test_plan(self):
-        self.assert_fails(1, 'plan create edge', 'plan', 'item', 'list',
-                          'edge')
         conductor = service.ConductorService(self.conf)
         conductor.start()
         self.addCleanup(conductor.stop)
         result = self.run_words('plan', 'create', 'edge', '-f', 'json')
         self.assertEqual(0, result.code)
         made = result.json
-        rows = self.run_words('plan', 'item', 'list', 'edge', '-f',
-                              'json').json
-        self.assertEqual(made['objects'], len(rows))
-        self.assertEqual({'h1'}, {row['Host'] for row in rows})
+        plan = self.database.read(plans.current_plan, 'edge')
+        self.assertEqual(made['objects'], len(plan.items))
+        self.assertEqual({'h1'}, {item.host for item in plan.items})
         self.assert_fails(1, 'nowhere', 'plan', 'create', 'nowhere')

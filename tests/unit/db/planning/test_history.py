@@ -42,7 +42,7 @@ class TestHistory(database.DatabaseTest):
             seconds=1.5, predicted_seconds=1.25, wan_bytes=2 ** 40,
             lan_bytes=7, fallbacks=2, error='No room.')
         self.put(request)
-        self.assertEqual([request], self.read(history.list_requests, 10))
+        self.assertEqual([request], self.read(database.requests, 10))
 
     def test_repeated_reports_count_once(self):
         self.assertEqual(2, self.put(database.request(1),
@@ -66,7 +66,7 @@ class TestHistory(database.DatabaseTest):
     def test_unknown_image_is_no_demand(self):
         self.put(database.request(1, image_id='t9'))
         self.assertEqual([], self.demand())
-        self.assertEqual(1, len(self.read(history.list_requests, 10)))
+        self.assertEqual(1, len(self.read(database.requests, 10)))
 
     def test_what_a_host_may_not_report_is_refused(self):
         for kind, request in (
@@ -74,7 +74,7 @@ class TestHistory(database.DatabaseTest):
                 (exceptions.Forbidden, database.request(1, way='nova')),
                 (exceptions.Forbidden, database.request(1, way='glance'))):
             self.assertRaises(kind, self.put, database.request(2), request)
-        self.assertEqual([], self.read(history.list_requests, 10))
+        self.assertEqual([], self.read(database.requests, 10))
 
     def test_where_nova_notifies_no_request_without_a_server_is_demand(self):
         self.put(*(database.request(n, way='build') for n in range(100)))
@@ -107,7 +107,7 @@ class TestHistory(database.DatabaseTest):
         self.put(*(database.request(n) for n in range(5)))
         self.assertEqual(
             [database.at(4), database.at(3)],
-            [r.started_at for r in self.read(history.list_requests, 2)])
+            [r.started_at for r in self.read(database.requests, 2)])
 
     def test_prune(self):
         self.put(*(database.request(n) for n in range(5)))
