@@ -22,11 +22,17 @@ from diffcache_openstack.sites import views
 
 
 class NativeInspector:
-    """Checks the objects of :mod:`.state.holdings` with the native core."""
+    """Checks whether an object's file has the content that its name says."""
 
     def quick(self, key: views.Key, path: pathlib.Path,
               manifest: pathlib.Path) -> None:
-        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        """Check sizes and headers only.
+
+        :raises IntegrityError: the file cannot be this object
+        :raises FormatError: the file cannot be this object
+        :raises InvalidInput: the file cannot be this object
+        :raises OSError: it cannot be read, which says nothing of it
+        """
         with native_errors.translated():
             if key.kind == views.PATCHES:
                 _native.patch_info(str(path))
@@ -43,12 +49,21 @@ class NativeInspector:
 
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
-        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        """Read and hash all of it.
+
+        :raises IntegrityError: the file is not this object
+        :raises FormatError: the file is not this object
+        :raises InvalidInput: the file is not this object
+        :raises OSError: it cannot be read, which says nothing of it
+        """
         self._read(key, path, manifest)
 
     def slowly(self, key: views.Key, path: pathlib.Path,
                manifest: pathlib.Path, pace: holdings.Pace) -> None:
-        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        """Do as ``deep``, from the disk, beside the host's other work.
+
+        :raises Exception: what the progress of the pace raised
+        """
         self._read(key, path, manifest, rate=pace.rate,
                    progress=pace.progress)
 

@@ -38,6 +38,9 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 from diffcache_openstack.sites import views
 
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.agent.repository import conductor_catalogue
+
 LOG = logging.getLogger(__name__)
 
 Pair = pair_choice.Pair
@@ -76,37 +79,6 @@ class PatchRecord:
     apply_seconds: float
 
 
-class Catalogue(typing.Protocol):
-    """The catalogue of images and patches: the conductor's."""
-
-    def find_unregistered(
-            self, images: list[ImageRecord], patches: list[PatchRecord]
-    ) -> tuple[list[ImageRecord], list[PatchRecord]]:
-        """Return the images and patches that the catalogue lacks as given.
-
-        :raises ServiceUnavailable: the conductor does not answer
-        """
-
-    def register_image(self, record: ImageRecord) -> None:
-        """Register an image; repeating it has no effect."""
-
-    def signed(self, record: ImageRecord) -> objects.Image:
-        """Return an image as hosts believe it."""
-
-    def register_patch(self, record: PatchRecord) -> None:
-        """Register a patch; repeating it has no effect."""
-
-    def patch_work(self, terms: str, creations: int) -> objects.PatchWork:
-        """Return the next contents to sketch, and pairs to work on."""
-
-    def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
-        """Report sketches of contents."""
-
-    def report_pairs(self, terms: str, pairs: list[objects.PairReport]
-                     ) -> None:
-        """Report what was found about pairs."""
-
-
 @dataclasses.dataclass(frozen=True)
 class PatchOptions:
     """Options of the creation of patches.
@@ -134,7 +106,8 @@ class Repository:
     """
 
     def __init__(self, host: host_state.HostState, state: pathlib.Path,
-                 tools: image_tools.ImageTools, catalogue: Catalogue,
+                 tools: image_tools.ImageTools,
+                 catalogue: 'conductor_catalogue.ConductorCatalogue',
                  options: PatchOptions) -> None:
         self._host = host
         self._held = host.held

@@ -38,6 +38,9 @@ from diffcache_openstack.common import files
 from diffcache_openstack.runtime import directories
 from diffcache_openstack.sites import views
 
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.agent.data_plane import native_plane
+
 LOG = logging.getLogger(__name__)
 
 # Each takes two descriptors.
@@ -47,23 +50,6 @@ _MOST_DELIVERED = 1000
 # Nova changes the times of the files that it uses, every now and then.
 REVERIFY_SECONDS = 3600.0
 _BLOCK = 512
-
-
-class Plane(typing.Protocol):
-    """What this module uses of the data plane."""
-
-    def borrow(self, key: views.Key, path: pathlib.Path,
-               manifest: pathlib.Path) -> None:
-        """Serve a file of another service, each leaf verified."""
-
-    def give_back(self, key: views.Key) -> None:
-        """Stop serving such a file."""
-
-    def take_changed(self) -> list[views.Key]:
-        """Return what had changed when it was read, since the last call."""
-
-    def readers(self, kind: str, object_id: str) -> int:
-        """Return the number of open transfers of an object to peers."""
 
 
 class Borrowed(typing.Protocol):
@@ -176,7 +162,7 @@ class BorrowedFiles:
     """
 
     def __init__(self, record: pathlib.Path, manifests: pathlib.Path,
-                 plane: Plane,
+                 plane: 'native_plane.DataPlane',
                  open_file: typing.Callable[[pathlib.Path], int],
                  verify: typing.Callable[[views.Key, pathlib.Path], None]
                  ) -> None:

@@ -54,6 +54,9 @@ from diffcache_openstack.common import files
 from diffcache_openstack.runtime import directories
 from diffcache_openstack.sites import views
 
+if typing.TYPE_CHECKING:
+    from diffcache_openstack.agent.data_plane import inspector as inspectors
+
 LOG = logging.getLogger(__name__)
 
 STAGING = 'staging'
@@ -68,37 +71,6 @@ _BLOCK = 512
 # What says that a file is not the object. Other errors say nothing of it.
 _DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
             exceptions.InvalidInput)
-
-
-class Inspector(typing.Protocol):
-    """Checks whether an object's file has the content that its name says."""
-
-    def quick(self, key: views.Key, path: pathlib.Path,
-              manifest: pathlib.Path) -> None:
-        """Check sizes and headers only.
-
-        :raises IntegrityError: the file cannot be this object
-        :raises FormatError: the file cannot be this object
-        :raises InvalidInput: the file cannot be this object
-        :raises OSError: it cannot be read, which says nothing of it
-        """
-
-    def deep(self, key: views.Key, path: pathlib.Path,
-             manifest: pathlib.Path) -> None:
-        """Read and hash all of it.
-
-        :raises IntegrityError: the file is not this object
-        :raises FormatError: the file is not this object
-        :raises InvalidInput: the file is not this object
-        :raises OSError: it cannot be read, which says nothing of it
-        """
-
-    def slowly(self, key: views.Key, path: pathlib.Path,
-               manifest: pathlib.Path, pace: 'Pace') -> None:
-        """Do as ``deep``, from the disk, beside the host's other work.
-
-        :raises Exception: what the progress of the pace raised
-        """
 
 
 class Pace(typing.NamedTuple):
@@ -156,7 +128,7 @@ class Holdings:
     """
 
     def __init__(self, root: pathlib.Path, capacity: int | None,
-                 inspector: Inspector,
+                 inspector: 'inspectors.NativeInspector',
                  readers: typing.Callable[[str, str], int],
                  borrowed: borrowed_files.Borrowed
                  = borrowed_files.NothingBorrowed(),
