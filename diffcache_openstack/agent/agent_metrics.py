@@ -271,6 +271,18 @@ def version_values(found: metrics.Families,
                       outcome=outcome)
 
 
+def copy_values(found: metrics.Families,
+                copy_reads: collections.abc.Mapping[str, int]) -> None:
+    """Add how often copies of version stores were needed.
+
+    :param copy_reads: see :class:`.versions.project_stores.ProjectStores`
+    """
+    for what, count in sorted(copy_reads.items()):
+        found.counter('version_copy_reads', 'Blobs of stores of versions that'
+                      ' were read or repaired from copies, and stores that'
+                      ' could not be read at all.', count, what=what)
+
+
 def _bounded(reasons: list[tuple[str, str, int]]
              ) -> dict[tuple[str, str], int]:
     """Sum counts by service and reason, the rarest ones as one."""

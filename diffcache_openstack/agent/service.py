@@ -399,7 +399,8 @@ class Agent(service.Service):
             agent_metrics.move_values: self._moves,
             agent_metrics.flush_values: self._volumes,
             agent_metrics.carry_values: self._carrying,
-            agent_metrics.version_values: self.versions.base_indexes}
+            agent_metrics.version_values: self.versions.base_indexes,
+            agent_metrics.copy_values: self.versions.stores.copy_reads}
 
         def add(found: metrics.Families) -> None:
             host.add(found)

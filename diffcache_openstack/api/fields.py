@@ -139,10 +139,15 @@ VERSION_TASK = Resource('version_task', {
                 'bytes_read', 'seconds', 'dry_run', 'bytes_rebuild',
                 'cheaper', 'image_id', 'uploaded', 'bytes', 'bytes_before',
                 'bytes_after', 'intact', 'bytes_checked',
-                'versions_damaged'),
+                'versions_damaged', 'versions_copied', 'bytes_copied',
+                'blobs_copied', 'blobs_removed'),
         **_closed('damage', 'disks_damaged'),
         'disks': Field(parts=_open('device', 'bytes', 'ranges',
                                    'ranges_in_all'))})})
+
+VERSION_STORE = Resource('version_store', {
+    **_open('project_id', 'bytes', 'verified_at', 'copied_at'),
+    'copy_lag': Field(parts=_open('versions', 'bytes', 'oldest'))})
 
 VERSION_POLICY = Resource('version_policy', _open(
     'id', 'project_id', 'server_id', 'every', 'keep_last', 'keep_hourly',
@@ -171,9 +176,9 @@ LIMITS = Resource('limits', {
     **_open('project_id'),
     **dict.fromkeys(quotas.NAMES, Field(parts=_open('limit', 'usage')))})
 
-RESOURCES = (IMAGE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
-             PRECACHE_TARGET, LIMITS, VOLUME_CACHE, VOLUME_CURVE, PROFILE,
-             PROFILE_WITH_ROWS, HYDRATION)
+RESOURCES = (IMAGE, VERSION, VERSION_TASK, VERSION_STORE, VERSION_POLICY,
+             PRECACHE_JOB, PRECACHE_TARGET, LIMITS, VOLUME_CACHE,
+             VOLUME_CURVE, PROFILE, PROFILE_WITH_ROWS, HYDRATION)
 
 
 def select(document: Document, resource: Resource,

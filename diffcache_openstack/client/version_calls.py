@@ -101,6 +101,22 @@ class VersionCalls(proxy.Proxy):
         values = {} if project_id is None else {'project_id': project_id}
         return self._task('/version-tasks/verify', {'verify': values})
 
+    def replicate_versions(self, project_id: str | None = None,
+                           from_copy: bool = False) -> version.VersionTask:
+        """Start to have the copy of a project's store follow it.
+
+        :param from_copy: create the store, which must be empty, of its copy
+        """
+        values: dict[str, typing.Any] = (
+            {} if project_id is None else {'project_id': project_id})
+        if from_copy:
+            values['from_copy'] = True
+        return self._task('/version-tasks/replicate', {'replicate': values})
+
+    def get_version_store(self, project_id: str) -> version.VersionStore:
+        """Return the store of a project's versions."""
+        return self._get(version.VersionStore, project_id)
+
     def version_policies(self, **query: typing.Any
                          ) -> Listing[version.VersionPolicy]:
         """List policies by ID."""

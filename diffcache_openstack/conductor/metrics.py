@@ -26,9 +26,11 @@ import sqlalchemy.exc
 
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
+from diffcache_openstack.db.versions import stores
 from diffcache_openstack.db.views import monitoring_views
 from diffcache_openstack.db.views import plan_views
 from diffcache_openstack.db.views import site_views
+from diffcache_openstack.objects import versioned
 from diffcache_openstack.runtime import metrics
 
 LOG = log.getLogger(__name__)
@@ -110,6 +112,14 @@ def _values(session: listing.Reader) -> metrics.Families:
             found.gauge(name, text, number, **{label: value})
     found.gauge('patches', 'Patches of the catalogue.',
                 monitoring_views.patch_count(session))
+    if lag := stores.lag(session):
+        found.gauge('version_copy_lag_versions', 'Versions that the copies of'
+                    ' stores lack.', lag['versions'])
+        found.gauge('version_copy_lag_bytes', 'Bytes that were stored for'
+                    ' them.', lag['bytes'])
+        found.gauge('version_copy_lag_seconds', 'Time since the oldest of them'
+                    ' was saved; 0 if there is none.',
+                    _age(lag['oldest']))
     for site in monitoring_views.site_names(session):
         _add_site(session, site, found)
     return found
@@ -131,6 +141,13 @@ def _add_site(session: listing.Reader, site: str, found: metrics.Families
     if plan is not None:
         for key, name, text in _PLAN:
             found.gauge(name, text, plan[key], site=site)
+
+
+def _age(instant: str | None) -> float:
+    if instant is None:
+        return 0.0
+    since = datetime.datetime.fromisoformat(instant)
+    return max(0.0, (versioned.now() - since).total_seconds())
 
 
 def _timestamp(instant: typing.Any) -> float:

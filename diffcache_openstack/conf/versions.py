@@ -38,6 +38,37 @@ Each project has a separate part of it. Empty disables versions on this host.
         help='Configuration files with the group ``[glance_store]``, for a'
              ' store of ``glance:``.'),
     cfg.StrOpt(
+        'copy',
+        help='''
+Store that keeps a copy of ``store``, at another site for instance, with the
+syntax of ``store``. It follows ``store`` by what changed (``copy_interval``).
+Hosts with this option read from it what ``store`` does not give. Only this
+suite's replication may change it. Unset keeps no copy.
+'''),
+    cfg.ListOpt(
+        'copy_config',
+        default=[],
+        help='Configuration files with the group ``[glance_store]``, for a'
+             ' ``copy`` of ``glance:``.'),
+    cfg.Opt(
+        'copy_rate',
+        type=units.Size(minimum=1),
+        sample_default='20MB',
+        help='''
+Maximum bytes per second, on average, to copy from ``store`` to ``copy``, of
+each project, in bytes or with a unit. Unset sets no limit.
+'''),
+    cfg.IntOpt(
+        'copy_interval',
+        default=0,
+        min=0,
+        help='''
+For the conductor: seconds between two replications of a project's store to its
+``copy``. Lower values lose less if ``store`` is lost. A replication that
+failed is repeated after the same time, an hour at most. 0 disables them: set
+it if the hosts have a ``copy``.
+'''),
+    cfg.StrOpt(
         'projects_directory',
         help='''
 Directory with a file ``PROJECT.conf`` for each project whose versions have a

@@ -43,10 +43,16 @@ REKEY = 'rekey'
 ACCEPT = 'accept'
 # Writes a backup to a volume.
 RESTORE_VOLUME = 'restore-volume'
+# Has the copy of a store follow it.
+REPLICATE = 'replicate'
+# Creates a store that was lost of its copy.
+RECOVER = 'recover'
 KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY, ACCEPT,
-         RESTORE_VOLUME)
-# Those that change what a store has already.
-MAINTENANCE = (FORGET, PRUNE, REKEY, ACCEPT)
+         RESTORE_VOLUME, REPLICATE, RECOVER)
+# Those that change what a store has already, or its copy.
+MAINTENANCE = (FORGET, PRUNE, REKEY, ACCEPT, REPLICATE, RECOVER)
+# What an operator starts for all of a project's store.
+OF_STORES = (VERIFY, REPLICATE, RECOVER)
 # The name of a task that replaces the key first.
 ROTATE = 'rotate'
 # How a restore may write disks: what differs, or all of them anew.

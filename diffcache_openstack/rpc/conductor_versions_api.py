@@ -107,10 +107,11 @@ class VersionsAPI(remote.API):
         """
 
     @remote.call(remote.CONTROLLER, {
-        'project_id': wire.ID, 'task_id': wire.UUID})
-    def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
-                        task_id: str) -> None:
-        """Read and verify everything that a project has stored.
+        'project_id': wire.ID, 'task_id': wire.UUID,
+        'task_kind': fields.EnumField(versions.OF_STORES)})
+    def maintain_store(self, ctxt: contexts.RequestContext, project_id: str,
+                       task_id: str, task_kind: str) -> None:
+        """Verify a project's store, copy it, or rebuild it of its copy.
 
         :raises NotFound: the project has no versions
         """

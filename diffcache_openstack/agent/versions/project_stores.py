@@ -11,6 +11,7 @@
 #    under the License.
 """Stores, keys and credentials of their own for some projects."""
 
+import collections
 import pathlib
 import re
 import threading
@@ -25,6 +26,7 @@ from diffcache_openstack.conf import barbican
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import versions as version_options
 from diffcache_openstack.versions.store import acceptance
+from diffcache_openstack.versions.store import replication
 from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 
@@ -37,13 +39,16 @@ class ProjectStores:
 
     Parameters are those of :class:`.stores.Stores`. A file that is changed is
     read again with the next task.
+
+    :ivar copy_reads: counts what was read from copies of stores
     """
 
     def __init__(self, conf: cfg.ConfigOpts, manager: typing.Any = None,
                  memory: pathlib.Path | None = None,
                  arbiter_of: arbiters.ArbiterOf | None = None) -> None:
         self._conf = conf
-        self._options = (manager, memory, arbiter_of)
+        self.copy_reads = collections.Counter(blobs=0, repaired=0, stores=0)
+        self._options = (manager, memory, arbiter_of, self.copy_reads)
         self._common = version_stores.Stores(conf, *self._options)
         self._lock = threading.Lock()
         # By file, with the time of its change.
@@ -104,6 +109,25 @@ class ProjectStores:
                       ) -> version_store.VersionStore:
         """Open the store of a project, with a new key if it needs one."""
         return self.of(project_id).open_for_save(project_id, task_id)
+
+    def is_readable(self, project_id: str) -> bool:
+        """Return whether to read the store of a project, not its copy."""
+        return self.of(project_id).is_readable(project_id)
+
+    def replicate(self, project_id: str, job: version_store.Job
+                  ) -> replication.Replicated:
+        """Have the copy of a project's store follow it."""
+        return self.of(project_id).replicate(project_id, job)
+
+    def rebuild(self, project_id: str, job: version_store.Job
+                ) -> replication.Replicated:
+        """Create the store of a project, which was lost, of its copy."""
+        return self.of(project_id).rebuild(project_id, job)
+
+    def verify(self, project_id: str, job: version_store.Job
+               ) -> upkeep.Verified:
+        """Verify the store of a project, and repair it from its copy."""
+        return self.of(project_id).verify(project_id, job)
 
     def keeps_manifests(self, project_id: str) -> bool:
         """Return whether saves of a project keep manifests of versions."""

@@ -45,8 +45,8 @@ class Work(typing.Protocol):
     def scratch_files(self) -> volume_points.Scratch:
         """Return where QEMU keeps moments of volumes."""
 
-    def open_to_change(self, running: version_tasks.RunningTask
-                       ) -> version_store.VersionStore:
+    def open_to_restore(self, running: version_tasks.RunningTask
+                        ) -> version_store.VersionStore:
         """Open the store of a task's project."""
 
     def save_opened(self, running: version_tasks.RunningTask,
@@ -96,7 +96,7 @@ class ServerRestores:
 
     def _roll_back(self, running, pairs, guest, attached):
         """Write disks and volumes; after a crash the same completes it."""
-        store = self._work.open_to_change(running)
+        store = self._work.open_to_restore(running)
 
         def write_disks() -> rollback.RollbackResult:
             return store.roll_back_disks(

@@ -11,7 +11,9 @@
 #    under the License.
 """The version store of each project, in the configured blob store."""
 
-import contextlib
+import collections
+import dataclasses
+import functools
 import hashlib
 import hmac
 import logging
@@ -25,8 +27,10 @@ from oslo_config import cfg
 
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import inbox_room
+from diffcache_openstack.agent.versions import prefixed_store
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import copied
 from diffcache_openstack.versions.blobs import layered
 from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.blobs import upload_ledger
@@ -35,6 +39,7 @@ from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import key_ids
+from diffcache_openstack.versions.store import replication
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
@@ -59,10 +64,15 @@ class Stores:
 
     def __init__(self, conf: cfg.ConfigOpts, manager: typing.Any = None,
                  memory: pathlib.Path | None = None,
-                 arbiter_of: arbiters.ArbiterOf | None = None) -> None:
+                 arbiter_of: arbiters.ArbiterOf | None = None,
+                 copy_reads: collections.Counter[str] | None = None) -> None:
         self._options = conf.versions
         self._memory = memory
         self._arbiter_of = arbiter_of
+        self._copy_reads = (collections.Counter() if copy_reads is None
+                            else copy_reads)
+        # Names of damaged blobs, by the tags of projects.
+        self._damaged: dict[str, set[str]] = collections.defaultdict(set)
         if self._options.key_file and self._options.key_manager:
             raise exceptions.InvalidInput(
                 '[versions] key_file and [versions] key_manager exclude each'
@@ -96,16 +106,114 @@ class Stores:
              ) -> version_store.VersionStore:
         """Open the store of a project.
 
-        :param task_id: of the task that changes it; None to read it
+        :param task_id: of the task that changes it; None to read it: from
+            its copy if it cannot be read
         :raises InvalidInput: none is configured, its options are invalid, or
             its versions are not sealed though a key manager is set
         :raises PermanentError: its key cannot be read
         :raises ServiceUnavailable: the key manager does not answer
         """
         seen = self._seen(project_id)
+        if task_id is None and not self._is_readable(project_id, seen):
+            return self._open_copy(project_id)
         key = self._known_key(seen, project_id)
         store = seen if task_id is None else self._changed(project_id, seen)
-        return self._engine(store, key, project_id, task_id)
+        return self._engine(store, key, project_id, task_id,
+                            self._reads(store, project_id))
+
+    def is_readable(self, project_id: str) -> bool:
+        """Return whether to read the store of a project, not its copy."""
+        return self._is_readable(project_id, self._seen(project_id))
+
+    def _is_readable(self, project_id: str, seen: base.BlobStore) -> bool:
+        if not self._options.copy:
+            return True
+        try:
+            if commits.load(seen) is not None:
+                return True
+            reason = 'it is empty'
+        except exceptions.DiffCacheError as error:
+            reason = str(error)
+        try:
+            if commits.load(self._copy(project_id)) is None:
+                return True  # Nothing was saved yet.
+        except exceptions.DiffCacheError as error:
+            LOG.error('Could not read the copy of the store of project %s, nor'
+                      ' the store: %s', project_id, error)
+            return True
+        LOG.warning('Reading versions of project %s from the copy of their'
+                    ' store: %s', project_id, reason)
+        self._copy_reads['stores'] += 1
+        return False
+
+    def _open_copy(self, project_id: str) -> version_store.VersionStore:
+        """Open the copy of a store, which is only read."""
+        copy = self._copy(project_id)
+        return self._engine(
+            layered.LayeredStore(copy, copy),
+            self._known_key(copy, project_id), project_id, None,
+            uri=self._options.copy)
+
+    def _copy(self, project_id: str, opener: Opener = registry.open_to_read
+              ) -> base.BlobStore:
+        """Return the copy of a project's store.
+
+        :raises InvalidInput: none is configured
+        """
+        if not self._options.copy:
+            raise exceptions.InvalidInput(
+                'No copy of the version store is configured on this host: set'
+                ' [versions] copy.')
+        return self._part(project_id, self._options.copy,
+                          self._options.copy_config, opener)
+
+    def replicate(self, project_id: str, job: version_store.Job
+                  ) -> replication.Replicated:
+        """Have the copy of a project's store follow it.
+
+        :raises InvalidInput: none is configured
+        """
+        copy = self._copy(project_id, registry.open_store)
+        store = self._main(project_id)
+        return self._engine(store, self._known_key(store, project_id),
+                            project_id, None).replicate(
+            copy, dataclasses.replace(job, rate=self._options.copy_rate))
+
+    def rebuild(self, project_id: str, job: version_store.Job
+                ) -> replication.Replicated:
+        """Create the store of a project, which was lost, of its copy.
+
+        :raises InvalidInput: none is configured
+        """
+        return self._open_copy(project_id).rebuild(
+            self._main(project_id),
+            dataclasses.replace(job, rate=self._options.copy_rate))
+
+    def verify(self, project_id: str, job: version_store.Job
+               ) -> upkeep.Verified:
+        """Verify the store of a project; repair it from its copy if it can be.
+
+        What was repaired is not part of the result.
+        """
+        seen = self._seen(project_id)
+        key = self._known_key(seen, project_id)
+        damage = self._damaged[_tag(project_id)]
+        found = self._engine(seen, key, project_id, None).verify(job)
+        if (found.damage and self._options.copy
+                and (self.accepts or not self._options.inbox)):
+            repaired = self._engine(
+                self._changed(project_id, seen), key, project_id, None).repair(
+                self._copy(project_id), [each.object for each in found.damage])
+            self._copy_reads['repaired'] += len(repaired)
+            if repaired:
+                found = self._engine(seen, key, project_id, None).verify(job)
+        damage &= {each.object for each in found.damage}
+        return found
+
+    def _main(self, project_id: str) -> base.BlobStore:
+        """Return the store of a project, without what waits in an inbox."""
+        return self._part(project_id, self._options.store,
+                          self._options.store_config, registry.open_store)
 
     def open_for_save(self, project_id: str, task_id: str | None = None
                       ) -> version_store.VersionStore:
@@ -165,9 +273,15 @@ class Stores:
                                 most_bytes=self._options.prune_limit)
 
     def _engine(self, store: base.BlobStore, key: bytes | None,
-                project_id: str, task_id: str | None
-                ) -> version_store.VersionStore:
-        place = self._place()
+                project_id: str, task_id: str | None,
+                reads: copied.CopiedStore | None = None,
+                uri: str | None = None) -> version_store.VersionStore:
+        """Return what reads and changes a store.
+
+        :param reads: what its blobs are read from, if it has a copy
+        :param uri: of the copy, if it is that
+        """
+        place = self._place(uri)
         memory = arbiter = None
         if self._memory is not None:
             memory = head_memory.HeadMemory(
@@ -176,14 +290,28 @@ class Stores:
             arbiter = self._arbiter_of(task_id, place)
         return version_store.VersionStore(store_access.StoreAccess(
             store, key, level=self._options.level, memory=memory,
-            arbiter=arbiter))
+            arbiter=arbiter, reads=reads))
 
-    def _place(self) -> str:
-        """Return a hash of the store's URI.
+    def _reads(self, store: base.BlobStore, project_id: str
+               ) -> copied.CopiedStore | None:
+        """Return what blobs of a store are read from, if it has a copy."""
+        if not self._options.copy:
+            return None
+
+        def note(_name: str) -> None:
+            self._copy_reads['blobs'] += 1
+
+        return copied.CopiedStore(
+            store, functools.partial(self._copy, project_id),
+            self._damaged[_tag(project_id)], note)
+
+    def _place(self, uri: str | None = None) -> str:
+        """Return a hash of the URI of the store, or of its copy.
 
         Another store, which an operator has configured, is no change.
         """
-        return hashlib.sha256(self._options.store.encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            (uri or self._options.store).encode()).hexdigest()[:16]
 
     def _seen(self, project_id: str) -> base.BlobStore:
         """Return the store of a project as this host reads it."""
@@ -204,8 +332,7 @@ class Stores:
         """
         if not self.accepts:
             return seen
-        return self._part(project_id, self._options.store,
-                          self._options.store_config, registry.open_store)
+        return self._main(project_id)
 
     def _inbox(self, project_id: str) -> base.BlobStore:
         return self._part(project_id, self._options.inbox,
@@ -227,7 +354,8 @@ class Stores:
             place = hashlib.sha256(uri.encode()).hexdigest()[:16]
             ledger = upload_ledger.UploadLedger(
                 self._memory / f'{tag}-{place}.blobs.json')
-        return PrefixedStore(opener(uri, list(config_files)), tag, ledger)
+        return prefixed_store.PrefixedStore(
+            opener(uri, list(config_files)), tag, ledger)
 
     def _known_key(self, store: base.BlobStore, project_id: str
                    ) -> bytes | None:
@@ -366,132 +494,3 @@ def _tag(project_id: str) -> str:
     if _PLAIN.fullmatch(project_id):
         return project_id
     return hashlib.sha256(project_id.encode()).hexdigest()[:32]
-
-
-class PrefixedStore(base.BlobStore):
-    """The blobs of a store whose names have a prefix.
-
-    See :class:`diffcache_openstack.versions.blobs.base.BlobStore`.
-
-    :param ledger: what this host has put, if the whole cannot list its blobs
-    """
-
-    def __init__(self, whole: base.BlobStore, tag: str,
-                 ledger: upload_ledger.UploadLedger | None = None) -> None:
-        self._whole = whole
-        self._ledger = ledger if whole.names() is None else None
-        self._prefix = f'{tag}-'
-
-    def _name(self, name: str) -> str:
-        return self._prefix + base.check_name(name)
-
-    def create(self, name: str, data: bytes) -> None:
-        """Create a small blob."""
-        self._note(name)
-        self._whole.create(self._name(name), data)
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Create or replace a small blob."""
-        self._note(name)
-        self._whole.replace(self._name(name), data)
-
-    def put_file(self, name: str, path: pathlib.Path) -> None:
-        """Create a blob from a file."""
-        self._note(name)
-        self._whole.put_file(self._name(name), path)
-
-    def flush(self) -> None:
-        """Make all blobs durable."""
-        self._whole.flush()
-
-    def read(self, name: str, offset: int = 0,
-             length: int | None = None) -> bytes:
-        """Read bytes of a blob."""
-        return self._whole.read(self._name(name), offset, length)
-
-    def size(self, name: str) -> int:
-        """Return the size of a blob."""
-        return self._whole.size(self._name(name))
-
-    def delete(self, name: str) -> None:
-        """Remove a blob."""
-        self._whole.delete(self._name(name))
-        if self._ledger is not None:
-            self._ledger.forget(name)
-
-    def _note(self, name: str) -> None:
-        if self._ledger is not None and not commits.is_bookkeeping(name):
-            self._ledger.note(name)
-
-    def traces(self) -> list[str]:
-        """Return the names of blobs that killed writers may have left."""
-        if self._ledger is not None:
-            return self._ledger.names()
-        return self.names() or []
-
-    def names(self) -> list[str] | None:
-        """Return the names of the blobs with the prefix."""
-        names = self._whole.names()
-        if names is None:
-            return None
-        return [name.removeprefix(self._prefix) for name in names
-                if name.startswith(self._prefix)]
-
-    def local_path(self, name: str) -> pathlib.Path | None:
-        """Return the file that a blob is."""
-        return self._whole.local_path(self._name(name))
-
-    def staging(self, work: str | None = None
-                ) -> contextlib.AbstractContextManager[pathlib.Path]:
-        """Return a directory, empty or with files of the same work."""
-        return self._whole.staging(work)
-
-    def works(self) -> list[pathlib.Path]:
-        """Return the staging directories that exist, of all writers."""
-        return self._whole.works()
-
-    def is_abandoned(self, work: pathlib.Path) -> bool:
-        """Return whether a staging directory may be removed."""
-        return self._whole.is_abandoned(work)
-
-    def lock(self, purpose: str = ''
-             ) -> contextlib.AbstractContextManager[None]:
-        """Exclude other writers, also those of other prefixes."""
-        return self._whole.lock(purpose)
-
-    def keep_reserve(self, size: int) -> None:
-        """Set space aside for deleting."""
-        self._whole.keep_reserve(size)
-
-    def spend_reserve(self, size: int) -> None:
-        """Give up some of the space that was set aside."""
-        self._whole.spend_reserve(size)
-
-    def reserved(self) -> int:
-        """Return the bytes that are set aside."""
-        return self._whole.reserved()
-
-    def regain_reserve(self, size: int) -> int:
-        """Set aside what there is room for; return how much it is."""
-        return self._whole.regain_reserve(size)
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether the lock excludes all writers."""
-        return self._whole.exclusive
-
-    def age(self, name: str) -> float:
-        """Return the seconds since a blob was put."""
-        if self._ledger is not None:
-            return self._ledger.age(name)
-        return self._whole.age(self._name(name))
-
-    @property
-    def atomic(self) -> bool:
-        """Whether blobs appear complete or not at all."""
-        return self._whole.atomic
-
-    @property
-    def ranged(self) -> bool:
-        """Whether reading a part of a blob costs only that part."""
-        return self._whole.ranged

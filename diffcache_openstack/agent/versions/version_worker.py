@@ -98,6 +98,8 @@ class Worker:
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
             versions.VERIFY: self._verify, versions.REKEY: self._rekey,
             versions.ACCEPT: self._accept,
+            versions.REPLICATE: self._replicate,
+            versions.RECOVER: self._recover,
             versions.RESTORE_VOLUME: self._restore_volume}
 
     def perform(self, running: version_tasks.RunningTask) -> None:
@@ -274,6 +276,13 @@ class Worker:
         self._accept(running)
         return self._stores.open(running.task.project_id, running.task.id)
 
+    def open_to_restore(self, running) -> version_store.VersionStore:
+        """Open the store of a task's project, or its copy if that is lost."""
+        project_id = running.task.project_id
+        if self._stores.is_readable(project_id):
+            return self.open_to_change(running)
+        return self._stores.open(project_id)
+
     def _accept(self, running):
         """Accept what hosts that may only add have added, if this one does.
 
@@ -376,8 +385,8 @@ class Worker:
         return store
 
     def _verify(self, running):
-        store = self._stores.open(running.task.project_id)
-        found = store.verify(self.job(running))
+        found = self._stores.verify(running.task.project_id,
+                                    self.job(running))
         for damage in found.damage:
             LOG.error('Versions of project %s: %s: %s',
                       running.task.project_id, damage.object, damage.reason)
@@ -387,17 +396,29 @@ class Worker:
                     for each in found.damage],
             disks_damaged=found.versions_damaged)
 
+    def _replicate(self, running):
+        running.report.result = version_tasks.result(**self._stores.replicate(
+            running.task.project_id, self.job(running)).to_dict())
+
+    def _recover(self, running):
+        running.report.result = version_tasks.result(**self._stores.rebuild(
+            running.task.project_id, self.job(running)).to_dict())
+
 
 def _with_retries(running, work):
     """Perform a task, with some more attempts after retryable errors.
 
     Every kind of task can be repeated, and resumes where it was.
     """
-    for seconds in _WAITS_SECONDS:
+    waits = list(_WAITS_SECONDS)
+    while waits:
         try:
             work()
             return
+        except store_access.Distrusted as error:
+            LOG.info('Repeating task %s: %s', running.task.id, error)
         except _RETRYABLE as error:
+            seconds = waits.pop(0)
             LOG.info('Retrying task %s in %d s: %s', running.task.id,
                      seconds, error)
             if running.cancel.wait(seconds):

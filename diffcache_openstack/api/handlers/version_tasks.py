@@ -20,7 +20,9 @@ from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
+from diffcache_openstack.db.versions import stores as db_stores
 from diffcache_openstack.db.versions import tasks as db
+from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
 
@@ -32,9 +34,16 @@ def _find(request: requests.Request, task_id: str
 
 
 def _find_project(request: requests.Request) -> list[dict[str, typing.Any]]:
-    """Return the project whose store is to be verified."""
-    return [{'project_id': request.document['verify'].get(
-        'project_id', request.context.project_id)}]
+    """Return the project whose store is to be verified, copied or rebuilt."""
+    [values] = request.document.values()
+    return [{'project_id': values.get('project_id',
+                                      request.context.project_id)}]
+
+
+def _find_store(request: requests.Request, project_id: str
+                ) -> list[dict[str, typing.Any]]:
+    """Return the store of a project if the caller may see it."""
+    return [request.look(db_stores.get_store, request.viewer, project_id)]
 
 
 @TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS,
@@ -71,9 +80,33 @@ def cancel_task(request: requests.Request, task_id: str
              finder=_find_project, response=schemas.TASK, status=202)
 def verify(request: requests.Request) -> dict[str, typing.Any]:
     """Read a project's whole version store and list damaged versions."""
+    return _started(request, versions.VERIFY)
+
+
+@TABLE.route('POST', '/v1/version-tasks/replicate',
+             policy=policies.REPLICATE, body=schemas.REPLICATE,
+             shows=fields.VERSION_TASK, finder=_find_project,
+             response=schemas.TASK, status=202)
+def replicate(request: requests.Request) -> dict[str, typing.Any]:
+    """Have the copy of a project's store follow it, or rebuild it of that."""
+    return _started(request, versions.RECOVER if request.document[
+        'replicate'].get('from_copy') else versions.REPLICATE)
+
+
+@TABLE.route('GET', '/v1/version-stores/<project_id>', policy=policies.STORE,
+             shows=fields.VERSION_STORE, finder=_find_store,
+             response=schemas.STORE)
+def show_store(request: requests.Request, project_id: str
+               ) -> dict[str, typing.Any]:
+    """Show the store of a project's versions, and what its copy lacks."""
+    return {'version_store': request.found[0]}
+
+
+def _started(request: requests.Request, kind: str) -> dict[str, typing.Any]:
+    """Start a task on a project's store, and return it."""
     task_id = str(uuid.uuid4())
-    request.services.versions.verify_versions(
-        request.context, request.found[0]['project_id'], task_id)
+    request.services.versions.maintain_store(
+        request.context, request.found[0]['project_id'], task_id, kind)
     return shown(request, task_id)
 
 

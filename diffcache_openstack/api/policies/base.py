@@ -127,6 +127,7 @@ RULES = [
          ('POST', '/v1/versions/{version_id}/export'),
          ('POST', '/v1/versions/{version_id}/diff'),
          ('POST', '/v1/version-tasks/verify'),
+         ('POST', '/v1/version-tasks/replicate'),
          ('POST', '/v1/version-tasks/{task_id}/cancel'),
          ('POST', '/v1/version-policies'),
          ('DELETE', '/v1/version-policies/{policy_id}'),
@@ -140,5 +141,6 @@ RULES = [
         (('GET', '/v1/images'), ('GET', '/v1/images/{image_id}'),
          ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
          ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
-         ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies'))),
+         ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies'),
+         ('GET', '/v1/version-stores/{project_id}'))),
 ]

@@ -36,6 +36,13 @@ TASK = _TASKS.add('show', base.READER, 'Show a task.')
 CANCEL = _TASKS.add('cancel', base.MEMBER, 'Cancel a task.')
 # Reads a project's whole store, which loads the operator's machines.
 VERIFY = _TASKS.add('verify', base.ADMIN, 'Verify the stored versions.')
+REPLICATE = _TASKS.add(
+    'replicate', base.ADMIN,
+    'Copy the stored versions, or rebuild their store of its copy.')
+
+_STORES = base.Rules('version_stores')
+STORE = _STORES.add(
+    'show', base.READER, 'Show the store of the project\'s versions.')
 
 _POLICIES = base.Rules('version_policies')
 POLICIES = _POLICIES.add(
@@ -46,4 +53,4 @@ SET_POLICY = _POLICIES.add(
     'Set the version policy of a server or of the project.')
 UNSET_POLICY = _POLICIES.add('unset', base.MEMBER, 'Delete a version policy.')
 
-RULES = [*_VERSIONS, *_TASKS, *_POLICIES]
+RULES = [*_VERSIONS, *_TASKS, *_STORES, *_POLICIES]

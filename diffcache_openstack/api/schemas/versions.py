@@ -20,7 +20,8 @@ _TRIGGER = {'type': 'string', 'enum': ['request', 'schedule', 'shutdown',
                                        'delete', 'rollback', 'image']}
 _KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
                                     'forget', 'prune', 'verify',
-                                    'rekey', 'accept']}
+                                    'rekey', 'accept', 'replicate',
+                                    'recover']}
 _TASK_STATE = {'type': 'string', 'enum': ['queued', 'running', 'done',
                                           'failed', 'cancelled']}
 _SERVER = {'type': 'string', 'minLength': 1, 'maxLength': 64,
@@ -123,6 +124,22 @@ TASK = common.closed({'version_task': _TASK})
 VERIFY = common.closed({'verify': common.query({
     'project_id': {**common.NAME, 'description':
                    'Project to verify (default: the caller\'s).'}})})
+REPLICATE = common.closed({'replicate': common.query({
+    'project_id': {**common.NAME, 'description':
+                   'Project whose store is copied (default: the caller\'s).'},
+    'from_copy': {**common.BOOLEAN, 'description':
+                  'Create the store, which must be empty, of its copy'
+                  ' (default: false).'}})})
+STORE = common.closed({'version_store': common.closed({
+    'project_id': common.STRING, 'bytes': common.COUNT_OR_NULL,
+    'verified_at': common.INSTANT_OR_NULL,
+    'copied_at': {**common.INSTANT_OR_NULL, 'description':
+                  'What was saved until then is in the copy.'},
+    'copy_lag': {'anyOf': [{'type': 'null'}, common.closed({
+        'versions': common.COUNT, 'bytes': common.COUNT,
+        'oldest': common.INSTANT_OR_NULL})], 'description':
+        'Versions that the copy lacks, the bytes that were stored for them,'
+        ' and when the oldest of them was saved; null without a copy.'}})})
 CANCEL = common.query({})
 
 

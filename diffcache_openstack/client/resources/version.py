@@ -81,7 +81,8 @@ class VersionTask(base.Resource):
     _query_mapping = base.query('server_id', 'version_id', 'project_id',
                                 'state', 'kind')
 
-    #: save, restore, export, diff, forget, prune or verify.
+    #: save, restore, export, diff, forget, prune, verify, rekey, accept,
+    #: replicate or recover.
     kind = resource.Body('kind')
     #: queued, running, done, failed or cancelled.
     state = resource.Body('state')
@@ -100,6 +101,22 @@ class VersionTask(base.Resource):
     def cancel(self, session: typing.Any) -> 'VersionTask':
         """Cancel the task."""
         return self.act(session, 'cancel')
+
+
+class VersionStore(base.Resource):
+    """The store of a project's versions."""
+
+    label = 'Store of versions'
+    resource_key = 'version_store'
+    base_path = '/version-stores'
+
+    project_id = resource.Body('project_id', alternate_id=True)
+    bytes = resource.Body('bytes', type=int)
+    verified_at = resource.Body('verified_at')
+    #: What was saved until then is in the copy.
+    copied_at = resource.Body('copied_at')
+    #: Versions and bytes that the copy lacks, and since when.
+    copy_lag = resource.Body('copy_lag', type=dict)
 
 
 class VersionPolicy(base.Resource):

@@ -24,10 +24,10 @@ from diffcache_openstack.objects import versions
 
 
 # Kinds of tasks that change a store; and those of them that no other may
-# change it beside: they replace keys, or commit for hosts.
+# change it beside: they replace keys, commit for hosts, or create the store.
 WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
-           versions.REKEY, versions.ACCEPT)
-ALONE = (versions.REKEY, versions.ACCEPT)
+           versions.REKEY, versions.ACCEPT, versions.RECOVER)
+ALONE = (versions.REKEY, versions.ACCEPT, versions.RECOVER)
 
 # A project, and its server, its volume, or a kind of task.
 Subject = tuple[str, str]

@@ -202,14 +202,14 @@ class VersionService:
         self._dispatcher.wake()
 
     @oslo_messaging.expose
-    def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
-                        task_id: str) -> None:
-        """Start to verify the store of a project."""
+    def maintain_store(self, ctxt: contexts.RequestContext, project_id: str,
+                       task_id: str, task_kind: str) -> None:
+        """Start to verify the store of a project, to copy or rebuild it."""
         if not self._database.read(db.has_any, project_id):
             raise exceptions.NotFound(
                 f'Project {project_id} has no versions.')
         self._database.write(db_tasks.create, objects.VersionTask(
-            id=task_id, kind=versions.VERIFY, project_id=project_id),
+            id=task_id, kind=task_kind, project_id=project_id),
             versioned.now())
         self._dispatcher.wake()
 

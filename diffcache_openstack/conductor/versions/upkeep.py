@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Applying version policies: schedules, retention, pruning, verification."""
+"""Applying version policies: schedules, retention; the upkeep of stores."""
 
 import datetime
 import types
@@ -49,7 +49,7 @@ _SAVEABLE = ('ACTIVE', 'PAUSED', 'SHUTOFF', 'SUSPENDED')
 
 
 class Upkeep:
-    """Applies policies, prunes and verifies stores, in rounds.
+    """Applies policies; prunes, verifies and copies stores, in rounds.
 
     :param owner: the unique name of this conductor
     """
@@ -177,7 +177,9 @@ class Upkeep:
                 (versions.PRUNE, self._conf.versions.prune_interval,
                  db_stores.to_prune),
                 (versions.VERIFY, self._conf.versions.verify_interval,
-                 db_stores.to_verify)):
+                 db_stores.to_verify),
+                (versions.REPLICATE, self._conf.versions.copy_interval,
+                 db_stores.to_replicate)):
             if seconds:
                 interval = datetime.timedelta(seconds=seconds)
                 found += [(kind, project_id) for project_id

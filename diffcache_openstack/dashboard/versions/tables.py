@@ -39,7 +39,9 @@ KINDS = (('save', _('Save')), ('restore', _('Roll back')),
          ('export', _('Export')), ('diff', _('Compare')),
          ('forget', _('Delete')), ('prune', _('Prune')),
          ('verify', _('Verify')), ('rekey', _('Replace key')),
-         ('accept', _('Accept')), ('restore-volume', _('Restore volume')))
+         ('accept', _('Accept')), ('replicate', _('Copy store')),
+         ('recover', _('Rebuild store')),
+         ('restore-volume', _('Restore volume')))
 TASK_STATES = (('queued', _('Queued')), ('running', _('Running')),
                ('done', pgettext_lazy('state of a task', 'Done')),
                ('failed', _('Failed')), ('cancelled', _('Cancelled')))

@@ -68,6 +68,8 @@ class ServerVersion(tables.Base):
     error_code: orm.Mapped[str | None] = orm.mapped_column(sa.String(32))
     created_at: orm.Mapped[datetime.datetime]
     updated_at: orm.Mapped[datetime.datetime]
+    # When the store had all of it.
+    saved_at: orm.Mapped[datetime.datetime | None]
 
 
 class VersionTask(tables.Base):
@@ -113,7 +115,8 @@ class VersionStore(tables.Base):
 
     ``bytes`` is what agents report. ``unpruned_since`` is the first deletion
     that no prune followed, ``deleted_at`` the last deletion, ``rekeying``
-    whether packs are left that have a former key. The tasks themselves are
+    whether packs are left that have a former key. What was saved until
+    ``copied_at`` is in the copy of the store. The tasks themselves are
     forgotten earlier than what these say.
     """
 
@@ -127,6 +130,8 @@ class VersionStore(tables.Base):
     prune_tried_at: orm.Mapped[datetime.datetime | None]
     verified_at: orm.Mapped[datetime.datetime | None]
     verify_tried_at: orm.Mapped[datetime.datetime | None]
+    copied_at: orm.Mapped[datetime.datetime | None]
+    copy_tried_at: orm.Mapped[datetime.datetime | None]
     rekeying: orm.Mapped[bool] = orm.mapped_column(default=False)
     created_at: orm.Mapped[datetime.datetime]
 

@@ -127,7 +127,7 @@ def saved(session: orm.Session, version_id: str, host: str | None,
         for disk in what.disks])
     row.host, row.state = host, versions.AVAILABLE
     row.error = row.error_code = None
-    row.updated_at = when
+    row.updated_at = row.saved_at = when
 
 
 def check_unnamed(session: orm.Session, project_id: str,

@@ -16,13 +16,18 @@ an interval is counted from is kept here.
 """
 
 import datetime
+import typing
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db.versions import server_versions as db_versions
 from diffcache_openstack.objects import versions
+
+_SHOWN = ('project_id', 'bytes', 'verified_at', 'copied_at')
 
 
 def note_size(session: orm.Session, project_id: str, size: int,
@@ -49,6 +54,9 @@ def note_done(session: orm.Session, task: models.VersionTask,
         row.unpruned_since = row.deleted_at if later else None
     elif task.kind == versions.VERIFY:
         row.verified_at = when
+    elif task.kind == versions.REPLICATE:
+        # What was saved meanwhile may have been left.
+        row.copied_at = task.created_at
     elif task.kind == versions.REKEY:
         row.rekeying = left > 0
     session.flush()
@@ -93,6 +101,62 @@ def to_verify(session: orm.Session, interval: datetime.timedelta,
         .order_by(since, table.project_id)))
 
 
+def to_replicate(session: orm.Session, interval: datetime.timedelta,
+                 retry: datetime.timedelta, now: datetime.datetime
+                 ) -> list[str]:
+    """List projects with versions whose stores are due to be copied.
+
+    Parameters are those of :func:`to_prune`; the interval counts since the
+    last copy.
+    """
+    table = models.VersionStore
+    return list(session.scalars(
+        sa.select(table.project_id).where(
+            _tried_before(table.copied_at, now - interval),
+            _tried_before(table.copy_tried_at, now - retry),
+            sa.or_(table.copied_at.is_not(None),
+                   table.project_id.in_(db_versions.projects())))
+        .order_by(table.copied_at, table.project_id)))
+
+
+def get_store(session: listing.Reader, viewer: listing.Viewer,
+              project_id: str) -> listing.Entry:
+    """Return the store of a project, and what its copy lacks.
+
+    :raises NotFound: there is none that the viewer may see
+    """
+    table = models.VersionStore
+    entry = listing.only(
+        session, listing.of_viewer(table, _SHOWN, viewer).where(
+            table.project_id == project_id), exceptions.NotFound(
+            f'Project {project_id} has no store of versions.'))
+    return entry | {'copy_lag': lag(session, project_id)}
+
+
+def lag(session: listing.Reader, project_id: str | None = None
+        ) -> dict[str, typing.Any] | None:
+    """Return how many versions and bytes copies lack, and since when.
+
+    :param project_id: whose; None for those of all projects
+    :returns: None if nothing was copied yet
+    """
+    version, store = models.ServerVersion, models.VersionStore
+    own = [] if project_id is None else [store.project_id == project_id]
+    if not session.scalar(sa.select(store.project_id).where(
+            store.copied_at.is_not(None), *own).limit(1)):
+        return None
+    row = session.execute(
+        sa.select(sa.func.count().label('versions'),
+                  sa.func.coalesce(sa.func.sum(version.bytes_stored), 0)
+                  .label('bytes'), sa.func.min(version.saved_at)
+                  .label('oldest'))
+        .join_from(version, store, version.project_id == store.project_id)
+        .where(version.state == versions.AVAILABLE, *own,
+               sa.or_(store.copied_at.is_(None),
+                      version.saved_at > store.copied_at))).mappings().one()
+    return listing.plain(row) | {'bytes': int(row['bytes'])}
+
+
 def to_rekey(session: orm.Session) -> list[str]:
     """List projects whose stores have packs that are to be rewritten."""
     table = models.VersionStore
@@ -109,6 +173,8 @@ def note_attempt(session: orm.Session, kind: str, project_id: str,
         row.prune_tried_at = when
     elif kind == versions.VERIFY:
         row.verify_tried_at = when
+    elif kind == versions.REPLICATE:
+        row.copy_tried_at = when
 
 
 def _tried_before(column, before):

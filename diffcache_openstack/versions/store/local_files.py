@@ -23,6 +23,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import copied
 from diffcache_openstack.versions.store import blob_parts
 
 _COPY_BYTES = 8 << 20
@@ -31,7 +32,7 @@ _COPY_BYTES = 8 << 20
 class LocalFiles:
     """Gives blobs as files, and downloads those of remote stores."""
 
-    def __init__(self, store: base.BlobStore) -> None:
+    def __init__(self, store: base.BlobStore | copied.CopiedStore) -> None:
         self._store = store
         self._directory: pathlib.Path | None = None
         # Native code reads from several threads.
@@ -86,7 +87,8 @@ class LocalFiles:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _download(store: base.BlobStore, name: str, path: pathlib.Path) -> None:
+def _download(store: base.BlobStore | copied.CopiedStore, name: str,
+              path: pathlib.Path) -> None:
     """Write a blob to a new file, or leave none.
 
     :raises NoSpace: the filesystem of the file is full

@@ -164,7 +164,7 @@ def repair(access: store_access.StoreAccess, copy: base.BlobStore,
     :param damaged: names of blobs
     :returns: the names of those that were replaced
     """
-    with access.store.lock():
+    with access.store.lock(store_access.MAINTENANCE):
         head = access.head()
         copying = _Copying(
             head, store_access.StoreAccess(copy, access.key), access.store,
@@ -186,6 +186,8 @@ def _follow(access: store_access.StoreAccess, target: base.BlobStore,
     """Copy the head of a store; with marks to a copy, else to a new store."""
     while True:
         head = access.head()
+        # Now: only the last ones are kept while blobs are copied.
+        data = _data_of(access.store, head)
         old = _head_of(target, head) if marks else None
         _remove_former(target, old)
         lacking = _lag(head, old)
@@ -193,13 +195,15 @@ def _follow(access: store_access.StoreAccess, target: base.BlobStore,
         if old is None or old.number != head.number:
             try:
                 copying.copy(_missing(head, old))
-                _commit(access.store, target, head, old, marks)
-            except (exceptions.IntegrityError, exceptions.NotFound):
+            except exceptions.IntegrityError:
                 if access.head().number == head.number:
                     raise
                 LOG.info('Restarting the replication: the store was changed '
                          'meanwhile')
                 continue
+            if old is None:
+                _copy_key_ids(access.store, target)
+            _commit(target, head, data, old, marks)
         removed = _remove_former(target, head)
         orphans.remove(target, head, (), is_complete=True)
         return Replicated(lacking, len(copying.copied), removed)
@@ -263,19 +267,28 @@ def _marks(copy: base.BlobStore) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _commit(source: base.BlobStore, target: base.BlobStore,
-            head: catalogue.Catalogue, old: catalogue.Catalogue | None,
-            marks: bool) -> None:
-    """Have a catalogue, whose blobs are there, be the head."""
+def _data_of(store: base.BlobStore, head: catalogue.Catalogue) -> bytes:
+    """Return the bytes of the head, as they are stored.
+
+    :raises Busy: there are many later ones by now
+    """
     name = commits.blob_name(head.number)
-    data = source.read(name)
-    if catalogue.digest_of(data) != head.digest:
-        raise exceptions.IntegrityError(
-            f'{name} is damaged, or was changed meanwhile.')
-    if old is None:
-        for key in commits.KEY_BLOBS:
-            with contextlib.suppress(exceptions.NotFound):
-                target.replace(key, source.read(key))
+    with contextlib.suppress(exceptions.NotFound):
+        data = store.read(name)
+        if catalogue.digest_of(data) == head.digest:
+            return data
+    raise exceptions.Busy(f'{name} was replaced meanwhile: try again.')
+
+
+def _copy_key_ids(source: base.BlobStore, target: base.BlobStore) -> None:
+    for name in commits.KEY_BLOBS:
+        with contextlib.suppress(exceptions.NotFound):
+            target.replace(name, source.read(name))
+
+
+def _commit(target: base.BlobStore, head: catalogue.Catalogue, data: bytes,
+            old: catalogue.Catalogue | None, marks: bool) -> None:
+    """Have a catalogue, whose blobs are there, be the head."""
     target.flush()
     if marks:
         kept = old and _mark_of(old)
@@ -284,7 +297,7 @@ def _commit(source: base.BlobStore, target: base.BlobStore,
                     if kept is None or present.get(each) != kept)
         target.replace(free, checksums.append(
             f'{head.number} {head.digest}'.encode()))
-    target.replace(name, data)
+    target.replace(commits.blob_name(head.number), data)
     commits.adopt(target, head)
 
 

@@ -18,6 +18,7 @@ import hashlib
 import logging
 import math
 import pathlib
+import re
 import secrets
 import threading
 import time
@@ -29,6 +30,7 @@ from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import copied
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import blob_names
 from diffcache_openstack.versions.store import blob_parts
@@ -57,7 +59,17 @@ DAMAGE = (exceptions.IntegrityError, exceptions.FormatError,
 _RESERVE_MARGIN = 1 << 20
 _COMMIT_MARGIN = 256 << 10
 # The lock of those that remove or rewrite what is stored.
-_MAINTENANCE = '-maintenance'
+MAINTENANCE = '-maintenance'
+# What errors name: packs by their numbers, and other blobs.
+_PACK = re.compile(r'\bpack (\d+)\b')
+_BLOB = re.compile(r'\b(?:pack|index|map)-\d{8,}-[0-9a-z]+')
+
+
+class Distrusted(exceptions.Busy):
+    """Blobs are damaged, and are read from a copy when the call is repeated.
+
+    No call can be repeated without end: each time they are others.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,16 +113,20 @@ class StoreAccess:
     :param memory: what this host knows of the store; None for nothing
     :param arbiter: decides between writers that the store's lock does not
         exclude; None for none
+    :param reads: what blobs of a store that has a copy are read from; None
+        for the store
     """
 
     def __init__(self, store: base.BlobStore, key: bytes | None = None,
                  block_size: int = BLOCK_SIZE, level: int = LEVEL,
                  memory: head_memory.HeadMemory | None = None,
-                 arbiter: arbitration.Arbiter | None = None) -> None:
+                 arbiter: arbitration.Arbiter | None = None,
+                 reads: copied.CopiedStore | None = None) -> None:
         if key is not None and len(key) != 32:
             raise exceptions.InvalidInput(
                 f'The key of a version store has 32 bytes, not {len(key)}.')
         self.store = store
+        self._reads = reads or store
         self.key = key
         self.level = level
         self._block_size = block_size
@@ -277,7 +293,7 @@ class StoreAccess:
     def writing_alone(self) -> Iterator['Writing']:
         """Hold the lock for commits, and that of maintenance, meanwhile."""
         self.refuse_foreign()
-        with self.store.lock(_MAINTENANCE), self._locked():
+        with self.store.lock(MAINTENANCE), self._locked():
             with self._prepared(None) as writing:
                 yield writing
 
@@ -357,7 +373,7 @@ class StoreAccess:
                 'delete and prune them that may change it ([versions] '
                 'maintains_store).')
         self.refuse_foreign()
-        with self.store.lock(_MAINTENANCE), (
+        with self.store.lock(MAINTENANCE), (
                 contextlib.nullcontext() if self.is_shared
                 else self._locked()):
             before = self.store.reserved()
@@ -424,18 +440,24 @@ class StoreAccess:
         :raises IntegrityError: in the block: it needs what is damaged
         :raises Busy: in the block: another writer changed the store meanwhile,
             and removed what this catalogue needs
+        :raises Distrusted: in the block: what is damaged is read from the copy
+            from now on
         """
         number = head.number
         with self.lenient(head, whole) as opened:
             try:
                 yield opened
-            except (exceptions.IntegrityError,
-                    exceptions.ObjectMissing) as exc:
+            except (exceptions.IntegrityError, exceptions.ObjectMissing,
+                    OSError) as exc:
+                if isinstance(exc, OSError) and self._reads is self.store:
+                    raise
                 if head.number == number and rebasing.lost(head, self.head()):
                     raise exceptions.Busy(
                         'Another writer changed the store meanwhile, and '
                         'removed what was being read: try again.') from exc
-                if not (damage := opened.damage()):
+                self._distrust(head, opened, exc)
+                if isinstance(exc, OSError) or not (
+                        damage := opened.damage()):
                     raise
                 found = '; '.join(f'{name}: {reason}' for name, reason
                                   in sorted(damage.items()))
@@ -443,6 +465,21 @@ class StoreAccess:
                     f'{exc}. Damaged or missing: {found}. Restore that from '
                     f'a copy of the store, or delete the versions that '
                     f'"diffcache version verify" names, and prune.') from exc
+
+    def _distrust(self, head: catalogue.Catalogue,
+                  opened: _native.BlockStore, error: Exception) -> None:
+        """Have blobs that an error names be read from the copy, if there is.
+
+        :raises Distrusted: they were not before
+        """
+        if not isinstance(self._reads, copied.CopiedStore):
+            return
+        names = {*opened.damage(), *_BLOB.findall(str(error))}
+        names |= {head.packs[int(number)].blob for number
+                  in _PACK.findall(str(error)) if int(number) in head.packs}
+        if self._reads.distrust(set(map(blob_parts.whole, names))):
+            raise Distrusted(f'{error}; it is read from the copy of the store '
+                             f'now: try again.') from error
 
     @contextlib.contextmanager
     def lenient(self, head: catalogue.Catalogue, whole: bool = True
@@ -500,7 +537,7 @@ class StoreAccess:
             opened = _native.BlockStore(
                 head.block_size, self.key,
                 local_files.missing_as_native(
-                    self.read_range if self.store.ranged else local.read),
+                    self.read_range if self._reads.ranged else local.read),
                 local_files.missing_as_native(local),
                 *([] if whole else [(head.next_map, pack, blob)]))
             if self.key is not None and head.key_number > 1:
@@ -538,27 +575,27 @@ class StoreAccess:
 
     def local_path(self, name: str) -> pathlib.Path | None:
         """Return the file that a catalogue names, if this host has it."""
-        return None if blob_parts.parse(name) else self.store.local_path(name)
+        return None if blob_parts.parse(name) else self._reads.local_path(name)
 
     def read(self, name: str) -> bytes:
         """Read all of a blob, or of a part of one, that a catalogue names."""
         part = blob_parts.parse(name)
         if part is None:
-            return self.store.read(name)
-        return self.store.read(part.blob, part.offset, part.bytes)
+            return self._reads.read(name)
+        return self._reads.read(part.blob, part.offset, part.bytes)
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         """Read bytes of a blob, or of a part of one."""
         part = blob_parts.parse(name)
         if part is None:
-            return self.store.read(name, offset, length)
-        return self.store.read(part.blob, part.offset + offset, max(0, min(
+            return self._reads.read(name, offset, length)
+        return self._reads.read(part.blob, part.offset + offset, max(0, min(
             length, part.bytes - offset)))
 
     @contextlib.contextmanager
     def _local(self) -> Iterator[local_files.LocalFiles]:
         """Yield what gives blobs as files of this host."""
-        paths = local_files.LocalFiles(self.store)
+        paths = local_files.LocalFiles(self._reads)
         try:
             yield paths
         finally:

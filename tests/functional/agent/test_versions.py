@@ -107,8 +107,8 @@ class TestServers(servers.ServersTestCase):
                                          second['id'], task_id)
         self.assertEqual(64 * 1024, self.done(task_id)['bytes'])
         task_id = str(uuid.uuid4())
-        self.site.versions.verify_versions(self.site.context, PROJECT,
-                                           task_id)
+        self.site.versions.maintain_store(self.site.context, PROJECT,
+                                          task_id, 'verify')
         self.assertIs(True, self.done(task_id)['intact'])
         self.site.versions.delete_version(self.site.context, first['id'])
         self.site.wait(lambda: self.gone(first['id']))

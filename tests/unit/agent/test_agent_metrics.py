@@ -128,6 +128,13 @@ class VersionValuesTest(base.TestCase):
             'diffcache_version_base_indexes_total', {'outcome': outcome})
             for outcome in ('checked', 'refused')))
 
+    def test_reads_of_copies(self):
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.copy_values(values, {'blobs': 2})))
+        self.assertEqual(2, registry.get_sample_value(
+            'diffcache_version_copy_reads_total', {'what': 'blobs'}))
+
 
 class FlushValuesTest(base.TestCase):
 

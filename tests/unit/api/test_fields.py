@@ -245,6 +245,8 @@ class FilledTest(base.ApiTest):
             ('GET', '/v1/version-tasks'): ('/v1/version-tasks', None),
             ('GET', '/v1/version-tasks/{task_id}'):
                 (f'/v1/version-tasks/{self.task}', None),
+            ('GET', '/v1/version-stores/{project_id}'):
+                (f'/v1/version-stores/{base.PROJECT}', None),
             ('GET', '/v1/version-policies'): ('/v1/version-policies', None),
             ('GET', '/v1/version-policies/{policy_id}'):
                 (f'/v1/version-policies/{self.policy}', None),
@@ -268,6 +270,8 @@ class FilledTest(base.ApiTest):
                 (f'/v1/version-tasks/{self.task}/cancel', {}),
             ('POST', '/v1/version-tasks/verify'):
                 ('/v1/version-tasks/verify', {'verify': {}}),
+            ('POST', '/v1/version-tasks/replicate'):
+                ('/v1/version-tasks/replicate', {'replicate': {}}),
             ('POST', '/v1/version-policies'):
                 ('/v1/version-policies', {'version_policy': {}}),
             ('DELETE', '/v1/version-policies/{policy_id}'):

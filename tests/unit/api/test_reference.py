@@ -232,6 +232,9 @@ class TestReference(base.ApiTest):
         self.sample('POST', '/v1/version-tasks/{task_id}/cancel', {},
                     task_id=task_id)
         self.sample('POST', '/v1/version-tasks/verify', {'verify': {}})
+        self.sample('POST', '/v1/version-tasks/replicate', {'replicate': {}})
+        self.sample('GET', '/v1/version-stores/{project_id}',
+                    project_id=base.PROJECT)
         self.sent(hub)
         self.sample('GET', '/v1/version-tasks', query='?kind=export')
         self.sample('GET', '/v1/version-tasks/{task_id}', task_id=task_id)

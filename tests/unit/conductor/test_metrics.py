@@ -11,6 +11,7 @@
 #    under the License.
 """What monitoring reads of a conductor."""
 
+import datetime
 from unittest import mock
 
 from oslo_db import exception as db_errors
@@ -19,7 +20,9 @@ import prometheus_client
 from diffcache_openstack.conductor import metrics
 from diffcache_openstack.conductor import service
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import listing
 from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.versions import stores
 from diffcache_openstack.objects import versioned
 from testing import server
 from tests.unit.db import database
@@ -55,6 +58,17 @@ class DatabaseCollectorTest(database.DatabaseTest):
         self.assertEqual(1, self.value('patches'))
         self.assertEqual(1000, self.value('site_capacity_bytes',
                                           site=database.SITE))
+
+    def test_how_far_copies_of_stores_are_behind(self):
+        self.assertIsNone(self.value('version_copy_lag_versions'))
+        when = versioned.now()
+        with mock.patch.object(stores, 'lag', return_value={
+                'versions': 2, 'bytes': 7, 'oldest': listing.instant(
+                    when - datetime.timedelta(seconds=90))}):
+            self.assertEqual((2, 7), tuple(
+                self.value(f'version_copy_lag_{each}')
+                for each in ('versions', 'bytes')))
+            self.assertLessEqual(90, self.value('version_copy_lag_seconds'))
 
     def test_dead_hosts(self):
         self.write(host_rows.put_host, database.host('h1'), database.at(0))

@@ -59,7 +59,7 @@ FINGERPRINTS = {
     'Image': '1.0-f56f4f8f2c0a79e6634d7aa68201c692',
     'VersionDisk': '1.0-afa5b30fc35caeb63474693d6a875030',
     'VersionPolicy': '1.0-868e6ff52c996c0779489b3708b9e914',
-    'VersionTask': '1.0-4f56af0eb735ca69ae4ca67ec7f5769d',
+    'VersionTask': '1.0-a5d04e6c911c46f318ba612fbd0e6a37',
 }
 
 

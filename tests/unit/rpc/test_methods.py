@@ -114,6 +114,7 @@ VALUES = {
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
     'kind': 'images', 'object_id': HASH, 'place': 'a' * 16,
     'least': [1, 2, 3], 'counts': [4, 1, 1],
+    'task_kind': 'replicate',
     'base': [1, HASH], 'head': [2, HASH],
     'count': 1, 'total': 1, 'terms': 'patch 1', 'creations': 1,
     'images': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],

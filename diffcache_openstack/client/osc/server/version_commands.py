@@ -51,14 +51,14 @@ _SHOWN: list[formats.Column] = [
     ('Task', 'task', formats.Task), ('Error', 'error', None),
     ('Created At', 'created_at', cells.Time),
     ('Updated At', 'updated_at', cells.Time)]
-_TASK: list[formats.Column] = [
+TASK: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None), ('State', 'state', None),
     ('Version', 'version_id', None), ('Server', 'server_id', None),
     ('Host', 'host', None), ('Done', 'done', cells.Size),
     ('Total', 'total', cells.Size), ('Result', 'result', cells.Named),
     ('Error', 'error', None), ('Created At', 'created_at', cells.Time),
     ('Updated At', 'updated_at', cells.Time)]
-_TASKS = [column for column in _TASK if column[0] not in
+_TASKS = [column for column in TASK if column[0] not in
           ('Result', 'Updated At')]
 
 _STATES = ('saving', 'available', 'error', 'deleting')
@@ -274,7 +274,7 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
             self._start(started_again)
             raise
         self._start(started_again)
-        return formats.fields(_TASK, task)
+        return formats.fields(TASK, task)
 
     def _stop(self, server, timeout):
         """Stop a server; return it, or None if it did not run."""
@@ -313,7 +313,7 @@ class ExportVersion(VersionCommand, commands.ShowOne):
         if parsed_args.wait:
             task = wait_for_task(self.client, task, 'Exporting',
                                  parsed_args.timeout)
-        return formats.fields(_TASK, task)
+        return formats.fields(TASK, task)
 
 
 class DiffVersions(commands.ShowOne):
@@ -367,7 +367,7 @@ class ShowTask(TaskCommand, commands.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         return formats.fields(
-            _TASK, self.client.get_version_task(parsed_args.task))
+            TASK, self.client.get_version_task(parsed_args.task))
 
 
 class CancelTask(TaskCommand):
@@ -395,4 +395,4 @@ class Verify(commands.ShowOne):
         if parsed_args.wait:
             task = wait_for_task(self.client, task, 'Verifying',
                                  parsed_args.timeout)
-        return formats.fields(_TASK, task)
+        return formats.fields(TASK, task)

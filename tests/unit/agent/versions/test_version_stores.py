@@ -19,6 +19,7 @@ from unittest import mock
 from castellan.common import exception as castellan_exceptions
 from castellan.tests.unit.key_manager import mock_key_manager
 
+from diffcache_openstack.agent.versions import prefixed_store
 from diffcache_openstack.agent.versions import version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
@@ -393,7 +394,7 @@ class TestPart(base.TestCase):
 
     def test_parts_of_one_store(self):
         whole = file.FileStore(self.directory / 'store')
-        one, other = (version_stores.PrefixedStore(whole, tag)
+        one, other = (prefixed_store.PrefixedStore(whole, tag)
                       for tag in ('a', 'b'))
         with whole.lock():
             one.create('x', b'1')
@@ -470,14 +471,14 @@ class TestLeftovers(base.TestCase):
         [version] = self.save()
         self.open().delete([version.id])
         old = self.packs()
-        delete = version_stores.PrefixedStore.delete
+        delete = prefixed_store.PrefixedStore.delete
 
         def kill(store, name):
             if name.startswith('pack'):
                 raise Killed
             delete(store, name)
 
-        with mock.patch.object(version_stores.PrefixedStore, 'delete', kill):
+        with mock.patch.object(prefixed_store.PrefixedStore, 'delete', kill):
             self.assertRaises(Killed, self.open().prune)
         # It has committed, and was to delete what is not needed any more.
         needed = {f'p1-{name}' for name in self.open()._access.head().blobs()}

@@ -63,6 +63,38 @@ class TestOtherWork(test_versions.VersionsTest):
         self.assertEqual((202, versions.VERIFY),
                          (status, self.hub.next().kind))
 
+    def test_replicate_and_rebuild(self):
+        path = f'{test_versions.TASKS}/replicate'
+        self.refused(404, 'POST', path, {'replicate': {}})
+        self.save()
+        for values, kind in (({}, versions.REPLICATE),
+                             ({'from_copy': True}, versions.RECOVER)):
+            status, _body, _headers = self.call(
+                'POST', path, {'replicate': {'project_id': base.PROJECT,
+                                             **values}})
+            given = self.hub.next()
+            self.assertEqual((202, kind), (status, given.kind))
+            self.hub.report(given)
+        self.refused(403, 'POST', path, {'replicate': {}}, user='member')
+
+    def test_the_store_is_shown_to_its_project(self):
+        path = f'/v1/version-stores/{base.PROJECT}'
+        self.refused(404, 'GET', path, user='member')
+        self.save()
+        _status, body, _headers = self.call('GET', path, user='member')
+        shown = body['version_store']
+        self.assertEqual((base.PROJECT, None, None), (
+            shown['project_id'], shown['copied_at'], shown['copy_lag']))
+        self.call('POST', f'{test_versions.TASKS}/replicate',
+                  {'replicate': {'project_id': base.PROJECT}})
+        self.hub.report(self.hub.next())
+        self.save(2)
+        _status, body, _headers = self.call('GET', path, user='member')
+        shown = body['version_store']
+        self.assertEqual(1, shown['copy_lag']['versions'])
+        self.assertIsNotNone(shown['copy_lag']['oldest'])
+        self.refused(404, 'GET', path, user='other')
+
     def test_cancel(self):
         version = self.create()
         given = self.host.next()

@@ -160,7 +160,7 @@ class TestLeases(LeaseTest):
         self.report(self.save(), versions.DONE, saved=fakes.saved())
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.VERIFY, project_id=PROJECT)
-        self.service.verify_versions(None, PROJECT, task.id)
+        self.service.maintain_store(None, PROJECT, task.id, versions.VERIFY)
         self.dispatcher.look()
         self.assertEqual('hub', self.row(task).host)
         # It is alive, but does not perform it.
@@ -272,7 +272,7 @@ class TestRemovedHosts(LeaseTest):
         self.report(self.save(), versions.DONE, saved=fakes.saved())
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.VERIFY, project_id=PROJECT)
-        self.service.verify_versions(None, PROJECT, task.id)
+        self.service.maintain_store(None, PROJECT, task.id, versions.VERIFY)
         self.dispatcher.look()
         self.write(host_rows.remove_host, 'hub')
         self.assertEqual(versions.QUEUED, self.row(task).state)

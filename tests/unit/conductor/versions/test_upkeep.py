@@ -27,6 +27,7 @@ from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import policies as version_policies
 from diffcache_openstack.db.versions import server_versions as db
+from diffcache_openstack.db.versions import stores as db_stores
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
@@ -373,6 +374,28 @@ class TestStore(RoundTest):
             result=json.dumps({'disks_damaged': []})), versioned.now())
         self.assertEqual(0, self.queued(versions.VERIFY))
 
+    def test_stores_with_versions_are_copied_from_time_to_time(self):
+        self.deleted(9 * HOUR)
+        self.saved(9 * HOUR)
+        self.assertEqual(0, self.queued(versions.REPLICATE))
+        self.conf.set_override('copy_interval', 3600, 'versions')
+        self.assertEqual(1, self.queued(versions.REPLICATE))
+        [task] = self.tasks(versions.REPLICATE)
+        self.assertIsNone(self.read(db_stores.lag))
+        self.saved(0 * HOUR)
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=task.id, state=versions.DONE), versioned.now())
+        self.assertEqual(0, self.queued(versions.REPLICATE))
+        # What was saved meanwhile may not be there.
+        found = self.read(db_stores.lag, PROJECT)
+        self.assertEqual(1, found['versions'])
+        self.ended(versions.REPLICATE, -1 * HOUR)
+        self.assertEqual((0, 0, None), tuple(
+            self.read(db_stores.lag).values()))
+        self.ended(versions.REPLICATE, 2 * HOUR)
+        self.write(_copy_tried, versioned.now() - 2 * HOUR)
+        self.assertEqual(1, self.queued(versions.REPLICATE))
+
     def test_a_rewrite_continues_until_nothing_is_left(self):
         self.upkeep.round()
         self.assertEqual([], self.tasks(versions.REKEY))
@@ -499,6 +522,10 @@ def _unpruned_since(session, when):
 
 def _prune_tried(session, when):
     session.get(models.VersionStore, PROJECT).prune_tried_at = when
+
+
+def _copy_tried(session, when):
+    session.get(models.VersionStore, PROJECT).copy_tried_at = when
 
 
 def _known_since(session, when):

@@ -15,9 +15,11 @@ import pathlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base as store_base
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import replication
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
@@ -145,6 +147,28 @@ class KeepsVersions(Conformance):
         restoring.restore(repo, versions[2].id,
                           restoring.Output(output, 'raw'))
         self.assertEqual(contents[2], output.read_bytes())
+
+    def test_a_copy_of_another_store_and_back(self):
+        first = file.FileStore(self.directory / 'first')
+        access = store_access.StoreAccess(first)
+        disk = self.write_file('disk', bytes(range(256)) * 16000)
+        for change in range(3):
+            with open(disk, 'r+b') as stream:
+                stream.seek(change * 8192)
+                stream.write(b'change')
+            saving.save(access, save_request.SaveRequest(disk, 'a'))
+            replication.replicate(access, self.store)
+            copy = store_access.StoreAccess(self.store)
+            self.assertTrue(upkeep.verify(copy).intact)
+            self.assertEqual(access.head(), copy.head())
+        upkeep.delete(access, [access.head().of_series('a')[0].id])
+        upkeep.prune(access, rule=upkeep.PruneRule(0.0))
+        replication.replicate(access, self.store)
+        rebuilt = file.FileStore(self.directory / 'rebuilt')
+        replication.rebuild(copy, rebuilt)
+        again = store_access.StoreAccess(rebuilt)
+        self.assertEqual(access.head(), again.head())
+        self.assertTrue(upkeep.verify(again).intact)
 
     def test_work_that_may_go_on_finds_what_it_left(self):
         def leave(error):

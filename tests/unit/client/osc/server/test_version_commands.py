@@ -20,9 +20,11 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.client.osc.server import version_commands
 from diffcache_openstack.client.osc.server import version_policies
+from diffcache_openstack.client.osc.server import version_stores
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
+from tests.unit.api import base as api
 from tests.unit.client import cloud
 from tests.unit.conductor import fakes
 
@@ -193,6 +195,17 @@ class TestVersions(VersionsTest):
         self.soon(self.hub, result=json.dumps({'intact': True}))
         self.assertEqual({'intact': True, 'versions_damaged': []}, self.shown(
             version_commands.Verify, '--wait')['result'])
+
+    def test_replicate_and_show_store(self):
+        self.save()
+        self.soon(self.hub, result=json.dumps({'versions_copied': 1}))
+        for options in ((), ('--from-copy',)):
+            self.assertEqual({'versions_copied': 1}, self.shown(
+                version_stores.Replicate, '--wait', *options)['result'])
+        self.app.client_manager.sdk_connection.current_project_id = \
+            api.PROJECT
+        shown = self.shown(version_stores.ShowStore)
+        self.assertEqual(0, shown['copy_lag']['versions'])
 
 
 class TestRestoring(VersionsTest):
