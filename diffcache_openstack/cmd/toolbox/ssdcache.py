@@ -364,6 +364,28 @@ class Disconnect(_VolumeControl):
     COMMAND = 'disconnect'
 
 
+class VhostOpen(_VolumeControl):
+    """Serve a volume by vhost-user, too, until it is detached.
+
+    The state of the volume shows the socket, in ``vhost``. It is for a guest
+    whose memory is shared, as the chardev of a ``vhost-user-blk-pci`` device
+    of QEMU with ``reconnect=1``, and takes one connection at a time.
+    """
+
+    examples = ('--control cache.sock database',)
+    COMMAND = 'vhost-open'
+
+
+class VhostClose(_VolumeControl):
+    """Stop serving a volume by vhost-user; a connected guest gets no answer.
+
+    Clients of its export are served as before.
+    """
+
+    examples = ('--control cache.sock database',)
+    COMMAND = 'vhost-close'
+
+
 class Set(_VolumeControl):
     """Change settings of a volume while it is in use."""
 

@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import unittest
 
 from diffcache_openstack.ssdcache import control
@@ -145,7 +146,13 @@ class TestVhost(test_attach.AttachTest):
         self.assertFalse(os.path.exists(self.path))
         # The cache serves others.
         self.attach('b')
-        for command, is_there in (('vhost-open', True),
-                                  ('vhost-close', False)):
-            control.send(self.control, command, volume='b')
-            self.assertEqual(is_there, self.status('b')['vhost'] is not None)
+        done = subprocess.run(
+            self.command('vhost-open', '--control', self.control, 'b'),
+            capture_output=True, text=True, timeout=waiting.SECONDS)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(os.path.exists(self.status('b')['vhost']))
+        done = subprocess.run(
+            self.command('vhost-close', '--control', self.control, 'b'),
+            capture_output=True, text=True, timeout=waiting.SECONDS)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIsNone(self.status('b')['vhost'])

@@ -117,7 +117,7 @@ class TestControl(SsdcacheTest):
         self.assertEqual(
             mock.call('c', 'recover', volume='v', origin='/dev/v'),
             self.send('recover', 'v', '/dev/v'))
-        for name in ('resize', 'disconnect'):
+        for name in ('resize', 'disconnect', 'vhost-open', 'vhost-close'):
             self.assertEqual(mock.call('c', name, volume='v'),
                              self.send(name, 'v'))
         self.assertEqual(
