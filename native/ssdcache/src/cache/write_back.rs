@@ -6,10 +6,11 @@
 //! entry whose data are not as expected is damage, and never a write that a power cut lost.
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_base::sync::MutexGuard;
+use diffcache_base::sync::{thread, MutexGuard};
 
 use super::entries::STEP;
 use super::state::dirty::DirtyBlock;
@@ -19,6 +20,9 @@ use crate::device::format::{checksum, UNKNOWN_ORIGIN};
 
 /// Dirty blocks that are written back between two flushes of an origin.
 const ROUND: usize = 4096;
+/// Threads that copy them while something waits for all, and the fewest for each.
+const COPIERS: usize = 16;
+const LEAST: usize = 16;
 
 impl Cache {
     /// The dirty blocks of a volume.
@@ -152,13 +156,12 @@ impl Cache {
         }
         self.commit(volume)?;
         let chosen = self.choose(volume, selection);
-        let mut failed = Ok(());
-        let mut copied = Vec::new();
         let failures = volume.losses.failures();
-        for run in chosen.chunks(RUN) {
-            let result = self.copy_back(volume, run, &mut copied);
-            failed = failed.and(result);
-        }
+        let copiers = match selection {
+            Selection::All => COPIERS,
+            _ => 1,
+        };
+        let (failed, copied) = self.copy_round(volume, &chosen, copiers);
         if !copied.is_empty() {
             self.sync_origin(volume)?;
             if volume.losses.failures() != failures {
@@ -198,6 +201,39 @@ impl Cache {
     pub(super) fn begin_writing_back<'a>(&self, volume: &'a Volume) -> MutexGuard<'a, ()> {
         let lock = volume.writing_back.lock();
         lock.unpoisoned()
+    }
+
+    /// Copies the dirty blocks of a round to the origin, several at a time. Returns which.
+    fn copy_round(
+        &self,
+        volume: &Volume,
+        chosen: &[DirtyBlock],
+        copiers: usize,
+    ) -> (io::Result<()>, Vec<DirtyBlock>) {
+        let size = chosen.len().div_ceil(copiers).clamp(LEAST, RUN);
+        let runs = Mutex::new(chosen.chunks(size));
+        let copy = || {
+            let (mut failed, mut copied) = (Ok(()), Vec::new());
+            loop {
+                let run = runs.lock().unpoisoned().next();
+                let Some(run) = run else {
+                    return (failed, copied);
+                };
+                let result = self.copy_back(volume, run, &mut copied);
+                failed = failed.and(result);
+            }
+        };
+        thread::scope(|scope| {
+            let more = (size..chosen.len()).step_by(size).take(copiers - 1);
+            let others: Vec<_> = more.map(|_| scope.spawn(copy)).collect();
+            let (mut failed, mut copied) = copy();
+            for other in others {
+                let (result, some) = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+                failed = failed.and(result);
+                copied.extend(some);
+            }
+            (failed, copied)
+        })
     }
 
     /// Copies dirty blocks to the origin, and notes which.

@@ -74,7 +74,7 @@ fn a_volume_that_is_detached_leaves_no_intents() {
 }
 
 /// Does work in threads while the device holds up what another thread of a scope waits for.
-fn beside_held<T: Send>(
+pub(super) fn beside_held<T: Send>(
     valve: &Valve,
     held: impl FnOnce() + Send,
     work: impl FnOnce() -> T + Send,

@@ -6,6 +6,7 @@ mod zeroes;
 
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
 
+use super::neighbours::beside_held;
 use super::*;
 use crate::cache::origin::held::Held;
 use crate::device::unsaved::Notes;
@@ -382,6 +383,27 @@ fn an_origin_that_hangs_holds_up_no_other_volume() {
         written.join().unwrap().unwrap();
     });
     assert_eq!(1, setup.origin.content()[0]);
+}
+
+/// Regression: dirty blocks were copied one after the other, however many writes an origin can do at
+/// a time.
+#[test]
+fn a_write_that_takes_long_holds_up_no_other_one_of_a_drain() {
+    let setup = write_back(64);
+    setup.write(0, 32 * 4096, 1);
+    let valve = Valve::default();
+    let hang = Fault::new(Operation::Write, Effect::Hang(valve.clone()));
+    setup.origin.inject(hang.within(0..4096));
+    beside_held(
+        &valve,
+        || setup.cache.drain(&setup.volume()).unwrap(),
+        || {
+            while setup.origin.content()[31 * 4096] != 1 {
+                std::thread::yield_now();
+            }
+        },
+    );
+    assert_eq!(0, setup.dirty());
 }
 
 #[test]
