@@ -406,13 +406,17 @@ class CachedVolumes:
         """
         self._store.holds.renew(name, hold_id, lease)
 
-    def end_hold(self, name: str, hold_id: str) -> None:
+    def end_hold(self, name: str, hold_id: str) -> threading.Thread:
         """End a hold; a volume that nothing else holds returns to its mode.
 
+        :returns: what returns it, as Cinder need not wait for that
         :raises NotFound: it has lapsed before
         """
         self._store.holds.end(name, hold_id)
-        self._return(name)
+        returning = threading.Thread(target=self._return, args=(name,),
+                                     daemon=True, name='ssd-cache-return')
+        returning.start()
+        return returning
 
     def queue(self, name: str, seconds: float) -> None:
         """Have a volume's writes wait for some time, or until they go on.

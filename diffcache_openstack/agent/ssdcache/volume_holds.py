@@ -29,6 +29,7 @@ _MOST = 100
 class Holds:
     """Leases of operations that hold volumes, kept over restarts.
 
+    A power cut may lose them: it ends the servers whose writes they concern.
     A volume is held while any lease of it lasts. A lease that lapsed stays
     until the volume has returned to its mode: :meth:`forget`.
 
@@ -57,7 +58,7 @@ class Holds:
                 raise exceptions.Busy(
                     f'Volume {name} is held by {_MOST} operations of Cinder'
                     f' at the same time. Repeat this when one has ended.')
-            files.write_json(self._path, found)
+            self._write(found)
 
     def renew(self, name: str, hold_id: str, seconds: float) -> None:
         """Hold a volume for longer.
@@ -68,7 +69,7 @@ class Holds:
             found = self._read()
             self._check(found, name, hold_id)
             found[name][hold_id] = self._clock() + seconds
-            files.write_json(self._path, found)
+            self._write(found)
 
     def end(self, name: str, hold_id: str) -> None:
         """End a lease.
@@ -79,7 +80,7 @@ class Holds:
             found = self._read()
             self._check(found, name, hold_id)
             found[name][hold_id] = 0.0
-            files.write_json(self._path, found)
+            self._write(found)
 
     def names(self) -> list[str]:
         """Return the volumes with a lease, lapsed ones included."""
@@ -95,7 +96,7 @@ class Holds:
             found = self._read()
             if name in found and not self._lasts(found[name]):
                 del found[name]
-                files.write_json(self._path, found)
+                self._write(found)
 
     def _lasts(self, leases: dict[str, float]) -> bool:
         now = self._clock()
@@ -107,6 +108,9 @@ class Holds:
             raise exceptions.NotFound(
                 f'The hold {hold_id} of volume {name} has lapsed: the volume'
                 f' may have been in write-back since. Repeat the operation.')
+
+    def _write(self, found: dict[str, dict[str, float]]) -> None:
+        files.write_json(self._path, found, durable=False)
 
     def _read(self) -> dict[str, dict[str, float]]:
         try:

@@ -410,6 +410,10 @@ class HoldsTest(WriteBackTest):
     def hold(self, hold_id='h1', lease=30.0):
         self.volumes.hold('a', hold_id, lease, 60.0)
 
+    def end(self, hold_id):
+        """End a hold, and wait until the volume has its mode again."""
+        self.volumes.end_hold('a', hold_id).join()
+
     def later(self, seconds):
         now = time.time()
         self.volumes._store.holds._clock = lambda: now + seconds
@@ -423,16 +427,25 @@ class TestHolds(HoldsTest):
         self.hold()
         state = self.engine.volumes()['a']
         self.assertEqual((WRITE_THROUGH, 0), (state.mode, state.dirty))
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_an_operation_does_not_wait_until_the_volume_has_its_mode(self):
+        self.attach()
+        self.hold()
+        with self.volumes._alone.of('a'):
+            returning = self.volumes.end_hold('a', 'h1')
+            self.assertEqual(WRITE_THROUGH, self.mode())
+        returning.join()
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_holds_nest(self):
         self.attach()
         self.hold()
         self.hold('h2')
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
         self.assertEqual(WRITE_THROUGH, self.mode())
-        self.volumes.end_hold('a', 'h2')
+        self.end('h2')
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_one_whose_caller_ended_lapses(self):
@@ -464,7 +477,7 @@ class TestHolds(HoldsTest):
         self.later(40.0)
         self.volumes.give_back_unused()
         self.assertEqual(WRITE_THROUGH, self.mode())
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_they_stay_over_a_restart_of_the_agent(self):
@@ -474,26 +487,26 @@ class TestHolds(HoldsTest):
         self.volumes.give_back_unused()
         self.override(WRITE_BACK)
         self.assertEqual(WRITE_THROUGH, self.mode())
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_a_volume_that_is_attached_meanwhile_begins_in_write_through(self):
         self.hold()
         self.attach()
         self.assertEqual(WRITE_THROUGH, self.mode())
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_a_server_that_may_leave(self):
         self.attach()
         self.hold()
         self.volumes.drain('a', 60, True)
-        self.volumes.end_hold('a', 'h1')
+        self.end('h1')
         self.assertEqual(WRITE_THROUGH, self.mode())
         self.hold('h2')
         self.volumes.give_back('a')
         self.assertEqual(WRITE_THROUGH, self.mode())
-        self.volumes.end_hold('a', 'h2')
+        self.end('h2')
         self.assertEqual(WRITE_BACK, self.mode())
 
     def test_a_volume_that_cannot_be_written_back(self):
@@ -516,7 +529,7 @@ class TestHolds(HoldsTest):
         self.hold()
         with mock.patch.object(self.engine, 'set_mode',
                                side_effect=engines.VolumeRefused('full')):
-            self.volumes.end_hold('a', 'h1')
+            self.end('h1')
         self.assertEqual(WRITE_THROUGH, self.mode())
         self.volumes.give_back_unused()
         self.assertEqual(WRITE_BACK, self.mode())
