@@ -19,6 +19,7 @@ go through. Holds are leases: they end by themselves when cinder-volume ends.
 import collections
 import collections.abc
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -105,13 +106,21 @@ class Holds:
             return
         lease = _Lease(self, operation)
         held.update(places)
+        times = [time.monotonic()]
         try:
             with lease:
                 for place in places:
                     lease.begin(place)
+                times.append(time.monotonic())
                 yield
+                times.append(time.monotonic())
         finally:
             held.difference_update(places)
+        times.append(time.monotonic())
+        LOG.info('Held %s for a %s: %.3f s until they were written back, %.3f'
+                 ' s of the backend, %.3f s to end it',
+                 ', '.join(map(str, places)), operation,
+                 *(end - begin for begin, end in itertools.pairwise(times)))
         lease.check()
 
     @contextlib.contextmanager
@@ -197,7 +206,7 @@ class Holds:
         :raises VolumeBackendAPIException: it cannot be held
         """
         group = CONF.diffcache
-        end = self._clock() + group.hold_timeout
+        begun = answered = self._clock()
         while True:
             try:
                 self.api.begin_hold(self._context, place.host,
@@ -207,20 +216,31 @@ class Holds:
             except exceptions.NotFound:
                 return False
             except exceptions.ServiceUnavailable as error:
-                if group.on_unreachable == options.FAIL:
-                    raise self._refused(place, operation, error) from error
-                self.unheld[operation] += 1
-                LOG.error('Continue %s of %s, which may lack what its server'
-                          ' wrote last, since [diffcache] on_unreachable is'
-                          ' proceed (%d times since the start): %s', operation,
-                          place, self.unheld[operation], error)
-                return False
+                # It may be restarted.
+                if self._clock() >= answered + group.hold_lease:
+                    self._check_unreachable(place, operation, error)
+                    return False
             except exceptions.RetryableError as error:
-                if self._clock() >= end:
+                answered = self._clock()
+                if answered >= begun + group.hold_timeout:
                     raise self._refused(place, operation, error) from error
-                time.sleep(_AGAIN_S)
             except exceptions.DiffCacheError as error:
                 raise self._refused(place, operation, error) from error
+            time.sleep(_AGAIN_S)
+
+    def _check_unreachable(self, place: Place, operation: str,
+                           error: exceptions.DiffCacheError) -> None:
+        """Check that an operation may go on without an answer of the host.
+
+        :raises VolumeBackendAPIException: it may not
+        """
+        if CONF.diffcache.on_unreachable == options.FAIL:
+            raise self._refused(place, operation, error) from error
+        self.unheld[operation] += 1
+        LOG.error('Continue %s of %s, which may lack what its server wrote'
+                  ' last, since [diffcache] on_unreachable is proceed (%d'
+                  ' times since the start): %s', operation, place,
+                  self.unheld[operation], error)
 
     def renew(self, place: Place, hold_id: str) -> None:
         """Have a hold last longer.

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import contextlib
+import itertools
 import types
 from unittest import mock
 
@@ -101,7 +102,7 @@ class HoldsTest(needs.CinderTest):
         for name in ('begin_hold', 'renew_hold', 'end_hold', 'begin_queue',
                      'end_queue'):
             self.assertTrue(hasattr(conductor_holds_api.HoldsAPI, name))
-        self.holds = holds.Holds(self.host)
+        self.holds = holds.Holds(self.host, itertools.count().__next__)
         self.patch(reading, 'HOLDS', self.holds)
         self.patch(holds, '_AGAIN_S', 0.0)
 
@@ -165,6 +166,10 @@ class TestHolds(HoldsTest):
         text = self.refused(lambda: self.during(volume()))
         for part in ('volume v1', 'host h1', 'volume cache show v1'):
             self.assertIn(part, text)
+
+    def test_a_host_that_is_restarted_before_it_begins(self):
+        self.host.errors['begin'] = [DOWN] * 5
+        self.assertEqual({'v1': 1}, self.during(volume()))
 
     def test_operators_may_have_it_go_on(self):
         self.set('on_unreachable', 'proceed', 'diffcache')
