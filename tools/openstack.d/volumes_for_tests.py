@@ -19,6 +19,7 @@ there, too.
 import os
 import pathlib
 import shutil
+import time
 
 from cinder import exception
 from cinder import interface
@@ -28,6 +29,9 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 
 CONF = cfg.CONF
+
+# A file among the volumes: while it exists, copies of volumes do not begin.
+WAIT = 'wait'
 
 
 @interface.volumedriver
@@ -81,6 +85,8 @@ class FilesForTestsDriver(driver.VolumeDriver):
         if not self._path(source).exists():
             raise exception.VolumeBackendAPIException(
                 data=f'{source.name} is missing')
+        while (self._folder / WAIT).exists():
+            time.sleep(0.1)
         processutils.execute('cp', '--sparse=always', '--reflink=auto',
                              self._path(source), self._path(target))
 

@@ -75,3 +75,29 @@ class TestVolumes(test_versions.VersionsTest, test_volumes.VolumeTest):
         self.assertEqual(later, self.finds(server, boot=3))
         for each in (cached, plain):
             self.detach(server, each)
+
+    def test_saved_by_the_clock(self):
+        cached = self.volume(self.volume_type(test_write_back.WRITE_BACK))
+        server = self.worker()
+        self.attach(server, cached)
+        left = self.guest_said(server, 'done')['left']
+        self.type(f'server version policy create --server {server} --every 1m'
+                  f' -f json')
+        self.finally_do(self.forget_all, server)
+        version = self.wait_until(lambda: next(
+            (each['ID'] for each in self.listed(server)
+             if each['State'] == 'available'), None),
+            'a version was saved', test_volumes.SECONDS)
+        found = self.type(f'server version show {version} -f json')
+        self.assertEqual('schedule', found['trigger'])
+        self.assertIn(cached, str(found['disks']))
+        self.type(f'server version policy create --server {server} --every 1d'
+                  f' -f json')
+        self.compute.reboot_server(server, 'HARD')
+        self.assertNotEqual(left,
+                            self.guest_said(server, 'done', boot=2)['left'])
+        self.stop(server)
+        self.type(f'server version restore {version} --discard-current --wait'
+                  ' -f json')
+        self.assertEqual(left, self.finds(server, boot=2))
+        self.detach(server, cached)

@@ -49,6 +49,12 @@ class VersionsTest(nova_hosts.NovaTest):
             self.trial.admin.image.delete_image(image, ignore_missing=True)
         self.type(f'server version delete {version} --wait')
 
+    def forget_all(self, server):
+        """Save a server no more, and delete its versions."""
+        self.type(f'server version policy delete --server {server}')
+        for version in self.listed(server):
+            self.type(f'server version delete {version["ID"]} --wait')
+
     def listed(self, server):
         """The versions of a server, the latest first."""
         return self.type(f'server version list --server {server} -f json')
@@ -285,9 +291,3 @@ class TestServers(VersionsTest):
                         'the first one is dropped')
         self.assertNotIn(list(seen)[0], [version['ID'] for version
                                          in self.listed(server)])
-
-    def forget_all(self, server):
-        """Save a server no more, and delete its versions."""
-        self.type(f'server version policy delete --server {server}')
-        for version in self.listed(server):
-            self.type(f'server version delete {version["ID"]} --wait')

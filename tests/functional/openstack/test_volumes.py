@@ -101,11 +101,11 @@ class VolumeTest(nova_hosts.NovaTest):
         return self.storage.wait_for_status(made, 'available').id
 
     def _delete_volume(self, volume):
-        self.wait_until(
-            lambda: self.storage.get_volume(volume).status
-            in ('available', 'error'), 'the volume is free')
+        found = self.wait_until(
+            lambda: (now := self.storage.get_volume(volume)).status
+            in ('available', 'error') and now, 'the volume is free')
         self.storage.delete_volume(volume)
-        self.storage.wait_for_delete(self.storage.get_volume(volume))
+        self.storage.wait_for_delete(found)
 
     def worker(self, more=NOT_ENOUGH):
         """Boot a guest that works on volumes; return its id.
