@@ -99,6 +99,8 @@ class Suite:
                     self._messaging('controller', 'centre'), {
             'conductor': {'check_interval': 2, 'host_timeout': 45},
             'nova': common.service_user(where, 'nova'),
+            # It sees volumes of all projects.
+            'cinder': common.service_user(where, 'cinder'),
         })
         self._write('api', common.database(where, 'diffcache'),
                     self._messaging('controller', 'centre'),
