@@ -30,6 +30,7 @@ from diffcache_openstack.common import units
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
@@ -57,6 +58,7 @@ class Assumptions:
     :param patch_share: bytes of a patch between images of a family, as a
         share of its target
     :param hops: patches that may be applied one after another
+    :param objective: of plans, one of :data:`.objectives.OBJECTIVES`
     :param time_limit: seconds for each plan
     """
 
@@ -66,6 +68,7 @@ class Assumptions:
     capacity_bytes: int = 100_000_000_000
     patch_share: float = 0.2
     hops: int = 1
+    objective: str = 'seconds'
     time_limit: float = 0.2
 
     def at(self, site: histories.Site) -> 'Assumptions':
@@ -248,13 +251,12 @@ class _Cached:
         instance = dataclasses.replace(
             instance, rates=rates, placed=instances.Held(
                 tuple(sorted(held.templates)), tuple(sorted(held.patches))))
-        hops = self._known.hops
-        transition = replan.replan(instance, hops=hops,
-                                   time_limit=self._known.time_limit)
-        wanted = transition.placement
+        hops, terms = self._known.hops, replan.Terms(horizon_s=DAY)
+        wanted = self._solve(instance)
+        objective = objectives.OBJECTIVES[self._known.objective]
         wanted = replan.leave_out_late(
-            instance, wanted, auto.losses(instance, wanted, hops),
-            replan.Terms(horizon_s=DAY))
+            instance, wanted, auto.losses(objective.priced(instance), wanted,
+                                          hops), terms)
         crossed = self._fill(instance, wanted)
         self._planned = wanted
         for host, extras in enumerate(self._extras, 1):
@@ -263,6 +265,20 @@ class _Cached:
                 del extras[image]
             self._make_room(instance, host)
         return crossed
+
+    def _solve(self, instance):
+        """Return the placement of a new plan, if it is worth its moves."""
+        known, terms = self._known, replan.Terms()
+        objective = objectives.OBJECTIVES[known.objective]
+        found = objective.solve(
+            instance, terms,
+            lambda priced, its_terms, seconds: replan.solve(
+                priced, its_terms, time_limit=seconds, hops=known.hops),
+            time_limit=known.time_limit, hops=known.hops)
+        if objective.worth(instance, replan.current(instance), found, terms,
+                           known.hops):
+            return found.placement
+        return self._planned
 
     def _fill(self, instance, wanted):
         """Return the bytes from the WAN for what a plan brings to hosts."""

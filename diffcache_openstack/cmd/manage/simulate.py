@@ -22,6 +22,7 @@ from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.planning import histories
 from diffcache_openstack.planning import replays
 
@@ -70,6 +71,10 @@ class Simulate(base.Lister):
                      default=_DEFAULT.hops, metavar='N',
                      help='Patches that may be applied one after another'
                           ' (default: %(default)s).'),
+        cli.Argument('--objective', choices=tuple(objectives.OBJECTIVES),
+                     default=_DEFAULT.objective,
+                     help='What plans minimize: seconds of waiting, or bytes'
+                          ' over the WAN (default: %(default)s).'),
         cli.Argument('--time-limit', type=cli.seconds(),
                      default=_DEFAULT.time_limit, metavar='SECONDS',
                      help='Time for each plan (default: %(default)s).'))

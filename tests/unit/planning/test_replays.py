@@ -109,6 +109,16 @@ class TestReplay(base.TestCase):
         self.assertEqual(0, self.replay(
             what, replays.PATCHES, capacity_bytes=0).held)
 
+    def test_plans_may_save_bytes_instead_of_seconds(self):
+        # Two hosts with room for one image ask for three in turns.
+        what = history(*(server(3 * n, 1 + n % 2, image=n % 3)
+                         for n in range(12)), images=3, family=None)
+        fast, lean = (
+            self.replay(what, replays.TEMPLATES, objective=objective,
+                        capacity_bytes=SIZE)
+            for objective in ('seconds', 'wan_bytes'))
+        self.assertLess(lean.wan_bytes, fast.wan_bytes)
+
     def test_what_a_site_says_of_itself_counts(self):
         what = history(server(0, 1))
         site = histories.Site('s', ('0', '1'), {'wan_mbps': 10},
