@@ -29,8 +29,9 @@ LOG = logging.getLogger(__name__)
 class VersionReader:
     """Reads a version, from any thread.
 
-    What was pruned or rewritten meanwhile is found again; a version that was
-    deleted can be read until its packs are pruned.
+    What was pruned or rewritten meanwhile is found again, and what is damaged
+    in a copy of the store, if it has one; a version that was deleted can be
+    read until its packs are pruned.
 
     :param name: the id of the version
     :param base: its base image, if it has one; it stays open
@@ -82,7 +83,8 @@ class VersionReader:
         with self._lock:
             if self._opened is failed:
                 head = self._access.head()
-                if head.number == failed.number:
+                if head.number == failed.number and not failed.distrust(
+                        self._access, error):
                     raise error
                 LOG.info('Version %s is read from the next state of its'
                          ' store: %s', self._name, error)
@@ -98,6 +100,7 @@ class _Opened:
                  base: pathlib.Path | None) -> None:
         head: catalogue.Catalogue = access.head()
         self.number = head.number
+        self._head = head
         self.version = head.find(name)
         self._content = _native.Content(self.version.root, self.version.size,
                                         base)
@@ -108,6 +111,11 @@ class _Opened:
     def read(self, offset: int, length: int) -> bytes:
         with native_errors.translated():
             return self._blocks.read(self._content, offset, length)
+
+    def distrust(self, access: store_access.StoreAccess, error: Exception
+                 ) -> bool:
+        """Return whether what an error names is read from a copy next time."""
+        return access.distrust(self._head, self._blocks, error)
 
     def close(self) -> None:
         self._stack.close()

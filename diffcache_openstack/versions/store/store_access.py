@@ -455,7 +455,10 @@ class StoreAccess:
                     raise exceptions.Busy(
                         'Another writer changed the store meanwhile, and '
                         'removed what was being read: try again.') from exc
-                self._distrust(head, opened, exc)
+                if self.distrust(head, opened, exc):
+                    raise Distrusted(
+                        f'{exc}; it is read from the copy of the store now: '
+                        f'try again.') from exc
                 if isinstance(exc, OSError) or not (
                         damage := opened.damage()):
                     raise
@@ -466,20 +469,18 @@ class StoreAccess:
                     f'a copy of the store, or delete the versions that '
                     f'"diffcache version verify" names, and prune.') from exc
 
-    def _distrust(self, head: catalogue.Catalogue,
-                  opened: _native.BlockStore, error: Exception) -> None:
+    def distrust(self, head: catalogue.Catalogue, opened: _native.BlockStore,
+                 error: Exception) -> bool:
         """Have blobs that an error names be read from the copy, if there is.
 
-        :raises Distrusted: they were not before
+        :returns: whether they were not before
         """
         if not isinstance(self._reads, copied.CopiedStore):
-            return
+            return False
         names = {*opened.damage(), *_BLOB.findall(str(error))}
         names |= {head.packs[int(number)].blob for number
                   in _PACK.findall(str(error)) if int(number) in head.packs}
-        if self._reads.distrust(set(map(blob_parts.whole, names))):
-            raise Distrusted(f'{error}; it is read from the copy of the store '
-                             f'now: try again.') from error
+        return self._reads.distrust(set(map(blob_parts.whole, names)))
 
     @contextlib.contextmanager
     def lenient(self, head: catalogue.Catalogue, whole: bool = True

@@ -115,6 +115,16 @@ class TestCopies(base.TestCase):
         shutil.rmtree(self.directory / 'copy')
         self.assert_restored(found[0])
 
+    def test_a_reader_goes_on_in_the_copy(self):
+        first = self.save()
+        self.replicate()
+        reader = self.stores.open('p').read(first)
+        self.addCleanup(reader.close)
+        [pack] = self.packs()
+        self.damage(pack)
+        self.assertEqual(self.contents[first], reader.read(0, 1 << 18))
+        self.assertEqual(1, self.counts['blobs'])
+
     def test_what_the_copy_lacks_stays_damaged(self):
         self.save()
         self.replicate()

@@ -16,6 +16,7 @@ import hashlib
 import json
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import types
@@ -388,6 +389,28 @@ class TestStore(WorkerTest):
         self.assertLessEqual(result['bytes_after'], result['bytes_before'])
         self.assertIs(True, json.loads(
             self.do(versions.VERIFY).result)['intact'])
+
+    def test_restored_from_the_copy_of_a_damaged_and_of_a_lost_store(self):
+        self.conf.set_override('copy', f'file://{self.directory}/copy',
+                               'versions')
+        noise = self.write_file('noise', random.Random(3).randbytes(65536))
+        self.write(f'write -s {noise} 2M 64k')
+        saved, content = self.save(), self.content()
+        self.do(versions.REPLICATE)
+        [pack] = (self.directory / 'store' / 'p').glob('pack-*')
+        pack.write_bytes(pack.read_bytes()[:-6000] + bytes(6000))
+        for lose in (lambda: None, pack.unlink, lambda: shutil.rmtree(
+                self.directory / 'store')):
+            self.write('write -P 7 2M 128k')
+            lose()
+            self.do(versions.RESTORE, disks=saved.disks)
+            self.assertEqual(content, self.content())
+        self.do(versions.RECOVER)
+        self.assertIs(True, json.loads(
+            self.do(versions.VERIFY).result)['intact'])
+        self.save()
+        self.assertEqual(1, json.loads(
+            self.do(versions.REPLICATE).result)['versions_copied'])
 
     def test_compressed_again_if_the_options_say_so(self):
         # Words, of which a higher level makes less.
