@@ -67,6 +67,12 @@ CASES = (
     cases.Case('saves', 'Many saves in a row, of one block each, and a prune.',
                'growth:saves', _PAGE, (
                    cases.Option('versions', 1000, 'saves', quick=4),)),
+    cases.Case('writers', 'Saves of 8 processes into one store, and the'
+               ' commits of many saves in a row.', 'writers:writers', _PAGE, (
+                   cases.Option('saves', 32, 'saves side by side', quick=8),
+                   cases.Option('mib', 64, 'MiB of each disk', quick=1),
+                   cases.Option('commits', 1000, 'saves in a row',
+                                quick=20)), ('zstd',)),
     cases.Case('sampling', 'Blocks that are stored again since copies are'
                ' searched by samples.', 'sampling:sampling', _PAGE, (
                    cases.Option('mib', 512, 'MiB of a disk at first',

@@ -387,9 +387,9 @@ def _refuse_changes(head: catalogue.Catalogue,
         # Each is compared with its image, which has to be read for it.
         fail(f'it adds an index of base image {base_id:.80}, which no version '
              f'that it adds has.')
-    for name in ('packs', 'maps'):
-        if getattr(head, name).segments != getattr(proposal, name).segments:
-            fail(f'it has other segments of {name}.')
+    for old, new in zip(head.tables(), proposal.tables()):
+        if old.segments != new.segments:
+            fail('it has other segments of records.')
     for name in ('next_pack', 'next_map', 'next_version'):
         if getattr(proposal, name) < getattr(head, name):
             fail(f'its {name} is lower.')

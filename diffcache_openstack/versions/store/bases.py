@@ -136,7 +136,7 @@ class BaseIndexes:
         """Create the index of an image, and use it for this save."""
         path = self._staging / f'base-{base_id[:16]}'
         if not files.is_there(path):
-            with (files.replacing(path, durable=False) as part,
+            with (files.replacing(path) as part,
                   native_errors.translated()):
                 self._opened.create_base(image, part, progress)
         with native_errors.translated():

@@ -33,6 +33,7 @@ from diffcache_openstack.versions.store import blob_parts
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import record_checks
 from diffcache_openstack.versions.store import record_tables
+from diffcache_openstack.versions.store import version_tables
 
 FORMAT = 1
 _MAGIC = b'DCVHEAD1'
@@ -173,7 +174,8 @@ class Catalogue:
     next_pack: int = 1
     next_map: int = 1
     next_version: int = 1
-    versions: dict[str, Version] = dataclasses.field(default_factory=dict)
+    versions: version_tables.VersionTable[Version] = dataclasses.field(
+        default_factory=version_tables.VersionTable)
     packs: record_tables.RecordTable[Pack] = dataclasses.field(
         default_factory=record_tables.RecordTable)
     maps: record_tables.RecordTable[Blob] = dataclasses.field(
@@ -207,9 +209,13 @@ class Catalogue:
         """Return a catalogue that is changed without changing this one."""
         return dataclasses.replace(
             self, packs=self.packs.copy(), maps=self.maps.copy(),
-            former_keys=dict(self.former_keys), versions=dict(self.versions),
+            former_keys=dict(self.former_keys), versions=self.versions.copy(),
             bases=dict(self.bases), manifests=dict(self.manifests),
             hooks=dict(self.hooks), before=None)
+
+    def tables(self) -> tuple[record_tables.RecordTable, ...]:
+        """Return the tables whose records may be in segments."""
+        return self.packs, self.maps, self.versions.table
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.
@@ -240,7 +246,7 @@ class Catalogue:
 
         Those are left out that only segments of records name.
         """
-        found = {name for table in (self.packs, self.maps)
+        found = {name for table in self.tables()
                  for segment in table.segments for name in segment.blobs}
         for pack in self.packs.recent().values():
             found |= {pack.blob, pack.index}
@@ -331,14 +337,13 @@ class Catalogue:
                             in self.former_keys.items()},
             'next_pack': self.next_pack, 'next_map': self.next_map,
             'next_version': self.next_version,
-            'versions': [dataclasses.asdict(version) for version
-                         in self.versions.values()],
+            'versions': _fields_of(self.versions.table.changes()),
             'packs': _fields_of(self.packs.changes()),
             'maps': _fields_of(self.maps.changes()),
             'segments': {
                 name: [dataclasses.asdict(each) for each in table.segments]
-                for name, table in (('packs', self.packs),
-                                    ('maps', self.maps))},
+                for name, table in zip(('packs', 'maps', 'versions'),
+                                       self.tables())},
             'bases': _fields_of(self.bases),
             'manifests': _fields_of(self.manifests),
             'hooks': _fields_of(self.hooks)}
@@ -387,7 +392,6 @@ class Catalogue:
     @classmethod
     def _from_fields(cls, fields: dict[str, Any],
                      read: Callable[[str], bytes] | None) -> 'Catalogue':
-        versions = map(Version.from_dict, fields['versions'])
         return cls(
             number=record_checks.number(fields['number']),
             store_id=fields['store_id'],
@@ -401,7 +405,8 @@ class Catalogue:
             next_pack=record_checks.number(fields['next_pack']),
             next_map=record_checks.number(fields['next_map']),
             next_version=record_checks.number(fields['next_version']),
-            versions={version.id: version for version in versions},
+            versions=version_tables.VersionTable(
+                _table(fields, 'versions', Version, read)),
             packs=_table(fields, 'packs', Pack, read),
             maps=_table(fields, 'maps', Blob, read),
             bases={base_id: record_checks.checked(Blob(**blob))
@@ -415,7 +420,7 @@ class Catalogue:
 _Record = TypeVar('_Record', Version, Pack, Blob)
 
 
-def _fields_of(records: Mapping[Any, Pack | None] | Mapping[Any, Blob | None]
+def _fields_of(records: Mapping[Any, Any]
                ) -> dict[Any, dict[str, Any] | None]:
     return {key: None if record is None else dataclasses.asdict(record)
             for key, record in records.items()}
@@ -453,8 +458,13 @@ def _table(fields: dict[str, Any], name: str, kind: type[_Record],
 
 def _records(fields: dict[str, Any], kind: type[_Record]
              ) -> dict[int, _Record]:
+    def record(each: dict[str, Any]) -> Any:
+        if kind is Version:
+            return Version.from_dict(each)
+        return record_checks.checked(kind(**each))
+
     return {
-        record_checks.number(int(number)): record_checks.checked(kind(**each))
+        record_checks.number(int(number)): record(each)
         for number, each in fields.items()}
 
 
@@ -469,8 +479,10 @@ def _checked_segment(segment: record_tables.Segment) -> record_tables.Segment:
     return segment
 
 
-def bytes_of(record: Pack | Blob) -> int:
-    """Return the bytes of what a record names."""
+def bytes_of(record: Pack | Blob | Version) -> int:
+    """Return the bytes of the blobs that a record names."""
+    if isinstance(record, Version):
+        return 0
     if isinstance(record, Pack):
         return record.data_bytes + record.index_bytes
     return record.bytes

@@ -270,6 +270,12 @@ def _refuse_overtaken(store: base.BlobStore, new: catalogue.Catalogue
             f'Catalogue {new.number} was committed by another writer already.')
 
 
+def is_there(store: base.BlobStore, head: catalogue.Catalogue) -> bool:
+    """Return whether a catalogue is in a store as it was read."""
+    found = try_read(store, head.number)
+    return found is not None and found.digest == head.digest
+
+
 def is_last(store: base.BlobStore, head: catalogue.Catalogue) -> bool:
     """Return whether no writer has committed behind a catalogue.
 

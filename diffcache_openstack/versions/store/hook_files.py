@@ -66,7 +66,11 @@ def add(head: catalogue.Catalogue, opened: _native.BlockStore,
         if merged:
             with native_errors.translated():
                 _native.write_hooks(opened, path, merged, [], list(indexes))
-    except (exceptions.IntegrityError, exceptions.ObjectMissing) as exc:
+    except exceptions.ObjectMissing as exc:
+        # Another save has merged it meanwhile, or a prune notices.
+        LOG.info('Not merging hooks of the store: %s', exc)
+        merged = []
+    except exceptions.IntegrityError as exc:
         LOG.warning('Leaving damaged hooks of the store as they are, so that '
                     'some blocks are stored again; a prune writes them anew: '
                     '%s', exc)

@@ -44,7 +44,6 @@ def rebase(mine: catalogue.Catalogue, last: catalogue.Catalogue
                getattr(before, name), getattr(merged, name))
     _merge('versions', _changes(mine.versions, before.versions),
            before.versions, merged.versions)
-    _refuse_same_numbers(merged)
     _merge_additions(mine, before, last, merged)
     _merge_hooks(mine, before, merged)
     _merge_keys(mine, before, merged)
@@ -83,12 +82,6 @@ def _merge(name: str, changes: dict[Any, Any], before: Any, merged: Any
             merged[key] = record
         else:
             raise _conflict(name, key)
-
-
-def _refuse_same_numbers(merged: catalogue.Catalogue) -> None:
-    numbers = [version.number for version in merged.versions.values()]
-    if len(numbers) != len(set(numbers)):
-        raise _conflict('versions', 'number')
 
 
 def _merge_additions(mine: catalogue.Catalogue, before: catalogue.Catalogue,
@@ -154,8 +147,8 @@ def lost(head: catalogue.Catalogue, last: catalogue.Catalogue) -> bool:
 
     :param last: the last catalogue
     """
-    return last.number != head.number and _has_lost(
-        last, head.before or head)
+    before = head.before or head
+    return last.digest != before.digest and _has_lost(last, before)
 
 
 def _conflict(name: str, key: Any) -> exceptions.Conflict:

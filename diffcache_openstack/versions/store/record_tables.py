@@ -180,10 +180,16 @@ class RecordTable(collections.abc.MutableMapping[int, _Record],
         """Return whether a catalogue should not have this many records."""
         return len(self._recent) > MOST_RECENT
 
-    def replace_segments(self, segments: list[Segment]) -> None:
-        """Have all records in other segments, and none beside."""
-        self._segments = list(segments)
-        self._firsts = [segment.first for segment in segments]
+    def replace_segments(
+            self, segments: list[tuple[Segment, dict[int, _Record]]]) -> None:
+        """Have all records in other segments, and none beside.
+
+        :param segments: with the records of new ones
+        """
+        self._segments = [segment for segment, _ in segments]
+        self._firsts = [segment.first for segment in self._segments]
+        self._read = self._read | {segment.blob: records for segment, records
+                                   in segments if records}
         self._recent.clear()
 
     def packed(self) -> list[tuple[Segment | None, dict[int, _Record]]]:

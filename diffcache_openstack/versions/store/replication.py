@@ -350,7 +350,7 @@ def _units(head: catalogue.Catalogue, names: set[str]) -> list[_Unit]:
                 blob.blob)
     for blob in head.manifests.values():
         add(functools.partial(_check_manifest, blob), blob.bytes, blob.blob)
-    for table in (head.packs, head.maps):
+    for table in head.tables():
         for segment in table.segments:
             for name in segment.blobs:
                 add(functools.partial(_check_segment, segment, name), 0, name)

@@ -29,23 +29,23 @@ def pack(store: base.BlobStore, head: catalogue.Catalogue) -> list[str]:
         # What hosts add is accepted as it is, and must change nothing.
         return []
     before = names(head)
-    for table in (head.packs, head.maps):
+    for table in head.tables():
         if table.is_full():
             table.replace_segments([
-                segment or _put(store, head, records)
+                (segment or _put(store, head, records), records)
                 for segment, records in table.packed()])
     return sorted(before - names(head))
 
 
 def names(head: catalogue.Catalogue) -> set[str]:
     """Return the blobs of the segments of a catalogue."""
-    return {name for table in (head.packs, head.maps)
+    return {name for table in head.tables()
             for segment in table.segments for name in segment.blobs}
 
 
 def _put(store: base.BlobStore, head: catalogue.Catalogue,
          records: Mapping[int, catalogue.Pack] | Mapping[int, catalogue.Blob]
-         ) -> record_tables.Segment:
+         | Mapping[int, catalogue.Version]) -> record_tables.Segment:
     data = record_tables.encode(records)
     name = f'records-{head.number:08d}-{secrets.token_hex(4)}'
     sizes = [catalogue.bytes_of(record) for record in records.values()]
@@ -61,7 +61,7 @@ def damage(store: base.BlobStore, head: catalogue.Catalogue
            ) -> list[tuple[str, str]]:
     """Return the copies of segments that are damaged, and why."""
     found = []
-    for table in (head.packs, head.maps):
+    for table in head.tables():
         for segment in table.segments:
             for name in segment.blobs:
                 try:

@@ -91,6 +91,11 @@ def _attempt(access: 'store_access.StoreAccess', head: catalogue.Catalogue
 
     :raises Conflict: another writer was faster; the catalogue is unchanged
     """
+    if (access.store.append_only and head.number
+            and not commits.is_there(access.store, head)):
+        # A catalogue behind one that was refused would be lost.
+        raise exceptions.Conflict(
+            f'Catalogue {head.number} was refused, or is no longer there.')
     next_head = head.copy()
     next_head.number += 1
     replaced = segments.pack(access.store, next_head)
@@ -105,6 +110,7 @@ def _attempt(access: 'store_access.StoreAccess', head: catalogue.Catalogue
             access.store.delete(name)
         raise
     head.packs, head.maps = next_head.packs, next_head.maps
+    head.versions = next_head.versions
     head.number, head.digest = next_head.number, next_head.digest
     head.pointers = next_head.pointers
     head.before = head.copy()

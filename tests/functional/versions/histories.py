@@ -28,6 +28,7 @@ differ, all else is repeated.
 
 import argparse
 import collections
+import functools
 import hashlib
 import os
 import pathlib
@@ -182,7 +183,7 @@ class History:
             if self.known:
                 kinds += ['save_all', 'restore', 'rollback', 'delete',
                           'prune', 'kill', 'kill', 'damage', 'rewind',
-                          'manifest']
+                          'manifest', 'together', 'together']
                 kinds += ['rekey'] if self.keys[0] else []
             kind = self.noise.choice(kinds)
             self.log.append(kind)
@@ -231,6 +232,41 @@ class History:
         for version in versions:
             series = by_name[version.series]
             self.known[version.id] = series, _digest(series.content())
+
+    def _together(self) -> None:
+        """Have several processes change the store at once; kill some."""
+        if len(self.known) > MOST_VERSIONS:
+            self._delete()
+        gone = self._pick() if self.noise.random() < 0.5 else None
+        works = [functools.partial(_save, disk=series.disk)
+                 for series in self.series]
+        works += [self._pruned] if self.noise.random() < 0.7 else []
+        works += [lambda store: store.delete([gone])] if gone else []
+        for series in self.series:
+            self._write(series)
+        children = [forked.start(lambda work=work: work(self.open()))
+                    for work in works]
+        for child in children:
+            if self.noise.random() < 0.2:
+                forked.wait(child, self.noise.uniform(0, self.usual['save']))
+                forked.kill(child)
+        statuses = [os.waitpid(child, 0)[1] for child in children]
+        self.counts['killed'] += sum(map(os.WIFSIGNALED, statuses))
+        if any(map(os.WIFEXITED, filter(None, statuses))):
+            raise Wrong(f'one of several writers failed: {statuses}')
+        self._await_unlocked()
+        there = {version.id: version for version in self._versions()}
+        if gone is not None and gone not in there:
+            del self.known[gone]
+        elif gone is not None and statuses[-1] == 0:
+            raise Wrong(f'version {gone} was deleted, and is there')
+        saved = {version.series for name, version in there.items()
+                 if name not in self.known}
+        for series, status in zip(self.series, statuses):
+            if status == 0 and series.disk.series not in saved:
+                raise Wrong(f'{series.path} was saved, and no version is')
+        self._note_new()
+        self.check_intact()
 
     def _restore(self) -> None:
         name = self._pick()
@@ -581,6 +617,11 @@ class History:
         for _ in range(2):
             self._note_saved(self._save_some(self.series))
         self.check_intact()
+
+
+def _save(store: version_store.VersionStore, disk: version_store.Disk
+          ) -> None:
+    store.save([disk])
 
 
 def _die_at(blobs: file.FileStore, write: int) -> None:

@@ -112,6 +112,48 @@ class TestAcceptance(AcceptanceTest):
         self.assert_intact(first, second, third)
         self.assertEqual([], self.accept().versions)
 
+    def meanwhile(self, action):
+        """Have others act between a save's uploads and its commit."""
+        keep, actions = self.access.keep_reserve, [action]
+        self.patch(self.access, 'keep_reserve', lambda head: (
+            [act() for act in actions[:1] if actions.pop()], keep(head)))
+
+    def save_of_other_host(self):
+        own, self.access = self.access, self.host()
+        self.saved = self.save(self.write_file('other', self.blocks_of(9)),
+                               'b')
+        self.access = own
+
+    def test_hosts_add_side_by_side(self):
+        first = self.save()
+        self.write_blocks(self.disk, 1)
+        self.meanwhile(self.save_of_other_host)
+        second = self.save()
+        self.assertEqual(([], []), (self.accept().refused, self.left()))
+        self.assert_intact(first, second, self.saved)
+
+    def test_what_is_added_while_others_are_accepted(self):
+        first = self.save()
+        self.write_blocks(self.disk, 1)
+        self.meanwhile(self.accept)
+        second = self.save()
+        self.assertEqual(([], []), (self.accept().refused, self.left()))
+        self.assert_intact(first, second)
+
+    def test_a_save_behind_what_is_refused_meanwhile_is_not_lost(self):
+        self.save()
+        for name in self.left():
+            if name.startswith('pack-'):
+                path = self.directory / 'inbox' / name
+                path.write_bytes(path.read_bytes()[:-9])
+        self.write_blocks(self.disk, 1)
+        self.meanwhile(lambda: self.assertEqual(1, len(
+            self.accept().refused)))
+        second = self.save()
+        self.assertEqual([second.id], self.accept().versions)
+        self.assert_intact(second)
+        self.assertEqual(self.disk.read_bytes(), self.content(second))
+
     def test_a_blob_that_grows_while_it_is_accepted(self):
         self.save()
         self.most_bytes = 4 << 20

@@ -89,7 +89,8 @@ class TestFormats(fixture.VersionsTestCase):
         """Numbers that native code does not take were no errors of a head."""
         self.save()
         fields = self.fields()
-        [version], [pack] = fields['versions'], fields['packs'].values()
+        [version] = fields['versions'].values()
+        [pack] = fields['packs'].values()
         records = [(fields, name) for name in (
             'number', 'block_size', 'next_pack', 'next_map', 'next_version')]
         records += [(version, name) for name in (
@@ -105,6 +106,9 @@ class TestFormats(fixture.VersionsTestCase):
                 record[name] = forged
                 self.assertRaises(exceptions.FormatError, self.decode, fields)
             record[name] = value
+        again = fields['versions'] | {'2': version}
+        self.assertRaises(exceptions.FormatError, len, self.decode(
+            fields | {'versions': again}).versions)
         for number in (str(1 << 32), '-1'):
             self.assertRaises(exceptions.FormatError, self.decode,
                               fields | {'packs': {number: pack}})

@@ -63,8 +63,7 @@ class TestRecordTable(base.TestCase):
             if what == 'set':
                 table[number] = model[number] = Record(step)
             elif what == 'pack':
-                table.replace_segments([segment or self.put(records) for
-                                        segment, records in table.packed()])
+                self.pack(table)
                 self.assertEqual({}, table.changes())
             elif number in model:
                 del table[number], model[number]
@@ -77,11 +76,15 @@ class TestRecordTable(base.TestCase):
             for each in table.segments:
                 self.assertLessEqual(each.records, 4)
 
+    def pack(self, table):
+        table.replace_segments([
+            (segment or self.put(records), records)
+            for segment, records in table.packed()])
+
     def test_a_lookup_reads_one_segment(self):
         table = self.again(record_tables.RecordTable(
             {number: Record(number) for number in range(20)}))
-        table.replace_segments([segment or self.put(records) for
-                                segment, records in table.packed()])
+        self.pack(table)
         table = self.again(table)
         loads = []
         self.patch(table, '_load', lambda segment: (
@@ -97,8 +100,7 @@ class TestRecordTable(base.TestCase):
             {number: Record(number) for number in range(10)}))
         for first in (10, 20):
             before = {each.blob for each in table.segments}
-            table.replace_segments([segment or self.put(records) for
-                                    segment, records in table.packed()])
+            self.pack(table)
             # The last one had room.
             self.assertLessEqual(len(before - {
                 each.blob for each in table.segments}), 1)

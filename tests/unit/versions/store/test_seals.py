@@ -46,9 +46,9 @@ class TestSeals(fixture.VersionsTestCase):
 
     def swap_roots(self, head):
         one, other = head.versions.values()
-        head.versions = {
-            one.id: dataclasses.replace(one, root=other.root),
-            other.id: dataclasses.replace(other, root=one.root)}
+        for version, root in ((one, other.root), (other, one.root)):
+            head.versions[version.id] = dataclasses.replace(version,
+                                                            root=root)
         return head
 
     def test_swapped_roots_are_noticed(self):
