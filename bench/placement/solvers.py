@@ -29,6 +29,7 @@ from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import solving
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
+from testing import rc2
 
 _DATA = (pathlib.Path(__file__).resolve().parents[2]
          / 'tests/unit/placement/data')
@@ -165,14 +166,14 @@ def traces(run: runs.Run) -> None:
     """Replay request traces by plans, and by cache policies."""
     def replay(kind: str, site, seed: int) -> dict[str, float]:
         found = cache_policies.compare(cache_policies.Replay(
-            site, workloads.requests(kind, site, seed=seed), 86400.0,
+            site, rc2.requests(kind, site, seed=seed), 86400.0,
             2 * 86400.0))
         return {result.name: result.mean_s for result in found}
 
     rows = []
     for seed in range(run.options.seeds):
-        site = workloads.site(seed=seed)
-        for kind in workloads.REQUEST_KINDS[:1 if run.quick else None]:
+        site = rc2.site(seed=seed)
+        for kind in rc2.REQUEST_KINDS[:1 if run.quick else None]:
             found = run.keep(f'{kind} {seed}', lambda kind=kind, site=site,
                              seed=seed: replay(kind, site, seed))
             (_, ours), (_, whole), *others = found.items()
@@ -193,7 +194,7 @@ def scale(run: runs.Run) -> None:
         wanted = 0.010 if hosts == 50 else 0.015
         for seed in range(run.options.seeds):
             case = dataclasses.replace(
-                workloads.trace(hosts, seed=seed),
+                rc2.trace(hosts, seed=seed),
                 name=f'trace of {hosts} hosts, seed {seed}')
             found = _solve(run, 'auto', case,
                            time_limit=2 if run.quick else 60)
@@ -205,15 +206,14 @@ def scale(run: runs.Run) -> None:
 
 _HUGE = """
 import json, sys, time
-from diffcache_openstack.placement.solvers import base
-from diffcache_openstack.placement import workloads
-from testing import cache_policies
+from diffcache_openstack.placement import solving
+from testing import rc2
 seconds, templates, hosts = map(int, sys.argv[1:])
-shape = workloads.TraceShape(templates, max(1, templates * 1268 // 10000),
-                             requests=templates * 10, top=150)
-case = workloads.trace(hosts, shape=shape)
+shape = rc2.TraceShape(templates, max(1, templates * 1268 // 10000),
+                       requests=templates * 10, top=150)
+case = rc2.trace(hosts, shape=shape)
 begin = time.process_time()
-found = base.load('auto').solve(case, time_limit=seconds)
+found = solving.load('auto').solve(case, time_limit=seconds)
 print(json.dumps([found.gap, found.seconds, time.process_time() - begin]))
 """
 

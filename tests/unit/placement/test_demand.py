@@ -14,8 +14,8 @@ import numpy as np
 
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import ways
-from diffcache_openstack.placement import workloads
 from testing import cache_policies
+from testing import rc2
 from tests import base
 
 DAY = 86400.0
@@ -106,10 +106,10 @@ class TestPolicies(base.TestCase):
             self.assertNotIn(1, cache)
 
     def test_planning_beats_every_policy_on_a_drifting_trace(self):
-        site = workloads.site(templates=20, trees=3, hosts=2,
-                              capacity_mb=120000.0)
+        site = rc2.site(templates=20, trees=3, hosts=2,
+                        capacity_mb=120000.0)
         replay = cache_policies.Replay(
-            site, workloads.requests('drifting', site, 300), DAY, 2 * DAY
+            site, rc2.requests('drifting', site, 300), DAY, 2 * DAY
         )
         ours, *others = cache_policies.compare(replay)
         for other in others:
@@ -117,8 +117,8 @@ class TestPolicies(base.TestCase):
 
     def test_what_plans_move_is_counted_like_what_caches_fetch(self):
         """A plan that fetches each template once is no better than a cache."""
-        site = workloads.site(templates=6, trees=6, hosts=1,
-                              capacity_mb=1e9).without_patches()
+        site = rc2.site(templates=6, trees=6, hosts=1,
+                        capacity_mb=1e9).without_patches()
         requests = tuple(
             demand.Arrival(day * DAY + at, at, 1)
             for day in range(3) for at in range(6))
@@ -134,9 +134,9 @@ class TestPolicies(base.TestCase):
         self.assertGreater(ours.mean_s, cache.mean_s)
 
     def test_every_kind_of_trace_is_ordered_and_in_range(self):
-        site = workloads.site(templates=20, trees=3, hosts=2)
-        for kind in workloads.REQUEST_KINDS:
-            requests = workloads.requests(kind, site, 200)
+        site = rc2.site(templates=20, trees=3, hosts=2)
+        for kind in rc2.REQUEST_KINDS:
+            requests = rc2.requests(kind, site, 200)
             times = [r.time_s for r in requests]
             self.assertEqual(sorted(times), times)
             self.assertEqual(200, len(requests))

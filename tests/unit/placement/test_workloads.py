@@ -14,6 +14,7 @@ import numpy as np
 
 from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import workloads
+from testing import rc2
 from tests import base
 
 
@@ -26,14 +27,14 @@ class TestSynthetic(base.TestCase):
             self.assertEqual(max(growth, 10.0), size)
 
     def test_it_is_a_valid_instance(self):
-        for made in (workloads.synthetic(seed=1), workloads.site()):
+        for made in (workloads.synthetic(seed=1), rc2.site()):
             again = instances.from_dict(instances.to_dict(made))
             self.assertEqual(made.demand, again.demand)
 
 
 class TestTrace(base.TestCase):
     def test_it_has_the_published_figures(self):
-        made = workloads.trace(10)
+        made = rc2.trace(10)
         self.assertEqual(1088, made.template_count)
         self.assertEqual(138, len(set(made.meta['tree'])))
         self.assertAlmostEqual(49000.0, made.sizes.mean(), delta=500)
@@ -43,7 +44,7 @@ class TestTrace(base.TestCase):
         self.assertAlmostEqual(14.55, made.meta['mean_depth'], delta=1.5)
 
     def test_patches_stay_within_trees_and_reach(self):
-        made = workloads.trace(10, reach=1)
+        made = rc2.trace(10, reach=1)
         tree = np.array(made.meta['tree'])
         self.assertTrue(
             (tree[made.patch_base] == tree[made.patch_target]).all()
@@ -52,7 +53,7 @@ class TestTrace(base.TestCase):
 
     def test_seeds_differ_and_repeat(self):
         one, same, other = (
-            workloads.trace(5, seed=seed).rates for seed in (1, 1, 2)
+            rc2.trace(5, seed=seed).rates for seed in (1, 1, 2)
         )
         self.assertTrue((one == same).all())
         self.assertFalse((one == other).all())

@@ -21,7 +21,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement import solving
-from diffcache_openstack.placement import workloads
+from testing import rc2
 from tests import base as test_base
 from tests.unit.placement import shapes
 from tests.unit.placement.solvers import conformance
@@ -29,8 +29,8 @@ from tests.unit.placement.solvers import conformance
 # A proof takes some seconds where the machine has no other work.
 _PROOF_SECONDS = 600
 
-SMALL_TRACE = workloads.TraceShape(templates=60, trees=8, requests=600,
-                                   depth=4, top=4)
+SMALL_TRACE = rc2.TraceShape(templates=60, trees=8, requests=600,
+                             depth=4, top=4)
 
 
 def empty_cost(instance):
@@ -94,7 +94,7 @@ class TestAuto(conformance.SolverContract,
                              proved.cost_s * (1 + 1e-9))
 
     def test_trace_in_miniature_comes_close_to_its_bound(self):
-        instance = workloads.trace(6, shape=SMALL_TRACE)
+        instance = rc2.trace(6, shape=SMALL_TRACE)
         solution = self.solve(instance)
         self.check(instance, solution)
         self.assertLess(solution.gap, 0.06)
@@ -102,13 +102,13 @@ class TestAuto(conformance.SolverContract,
         self.assertLess(solution.cost_s, greedy.cost_s)
 
     def test_several_threads(self):
-        instance = workloads.trace(6, shape=SMALL_TRACE)
+        instance = rc2.trace(6, shape=SMALL_TRACE)
         solution = self.solve(instance, threads=3, time_limit=3)
         self.check(instance, solution)
         self.assertLess(solution.gap, 0.04)
 
     def test_stopping_in_the_middle_gives_the_best_so_far(self):
-        instance = workloads.trace(12, shape=SMALL_TRACE)
+        instance = rc2.trace(12, shape=SMALL_TRACE)
         stop = threading.Event()
 
         def progress(_):
