@@ -87,16 +87,3 @@ def read(manifest: str) -> ManifestInfo:
     operands.check_readable(manifest, 'manifest')
     with native_errors.translated(manifest):
         return ManifestInfo(**_native.manifest_info(manifest))
-
-
-def verify(manifest: str, image: str) -> None:
-    """Compare a raw image with its manifest.
-
-    :raises NotFound: either does not exist or cannot be read
-    :raises FormatError: the manifest is damaged
-    :raises IntegrityError: the image differs; the message says where
-    """
-    operands.check_readable(manifest, 'manifest')
-    operands.check_readable(image, 'image')
-    with native_errors.translated():
-        _native.manifest_verify(manifest, image)

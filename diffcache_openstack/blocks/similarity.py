@@ -27,7 +27,6 @@ TREES = 24
 _DEPTH = 6
 _DIGITS = 6
 KEY_LENGTH = _DEPTH * _DIGITS
-SIGNATURE_LENGTH = TREES * KEY_LENGTH
 # What an image scores that agrees with another in each value.
 MOST_LIKENESS = TREES * _DEPTH
 

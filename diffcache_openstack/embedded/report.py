@@ -119,16 +119,15 @@ def _seconds(request: Document) -> str:
 
 def _summary(document: Document, modes: list[str]) -> list[str]:
     found = [document['modes'][name] for name in modes]
-    return [_heading('', modes), *(
-        _row(label, [f'{mode[field]:.3f} ' for mode in found])
-        for label, field in (
-            ('mean, all requests (s)', 'mean_s'),
-            ('mean, cache filled (s)', 'mean_filled_s'),
-            ('  by the cost model (s)', 'predicted_filled_s'),
-            ('  ratio to templates only', 'ratio_to_templates'),
-            ('time to fill (s)', 'fill_s'))),
-        _row('WAN traffic (MB)', [f'{mode["wan_bytes"] / _MEGABYTE:.1f} '
-                                  for mode in found])]
+    rows = [_row(label, [f'{mode[field]:.3f} ' for mode in found])
+            for label, field in (
+                ('mean, all requests (s)', 'mean_s'),
+                ('mean, cache filled (s)', 'mean_filled_s'),
+                ('  by the cost model (s)', 'predicted_filled_s'),
+                ('  ratio to templates only', 'ratio_to_templates'),
+                ('time to fill (s)', 'fill_s'))]
+    sent = [f'{mode["wan_bytes"] / _MEGABYTE:.1f} ' for mode in found]
+    return [_heading('', modes), *rows, _row('WAN traffic (MB)', sent)]
 
 
 def _cache_use(document: Document, modes: list[str]) -> list[str]:

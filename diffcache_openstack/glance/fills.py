@@ -20,13 +20,10 @@ processes of one host, by locks that end with the process that has them.
 import collections.abc
 import contextlib
 import fcntl
-import logging
 import os
 import pathlib
 import time
 import typing
-
-LOG = logging.getLogger(__name__)
 
 # How long a reader that was chosen to read the store may take to begin.
 INTENT_SECONDS = 5.0

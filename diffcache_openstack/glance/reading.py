@@ -16,15 +16,10 @@ fails midway, the rest comes from the store, and the client does not notice.
 """
 
 import collections.abc
-import logging
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.glance import agents
 from diffcache_openstack.glance import fills
-
-LOG = logging.getLogger(__name__)
-
-_PIECE = 1 << 20
 
 Pieces = collections.abc.Iterator[bytes]
 #: Bytes of an image from Glance's own store, from an offset on.

@@ -25,9 +25,6 @@ DECLINED = 'declined'
 FAILED = 'failed'
 VERDICTS = (ESTIMATED, DECLINED, FAILED)
 
-# Of one message.
-MOST_PAIRS = 1000
-
 
 @versioned.DiffCacheObjectRegistry.register
 class ImageSketch(versioned.DiffCacheObject):

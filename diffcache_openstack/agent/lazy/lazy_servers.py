@@ -16,7 +16,6 @@ counts once, also after a restart of the agent.
 """
 
 import dataclasses
-import logging
 import pathlib
 import re
 import threading
@@ -29,8 +28,6 @@ from diffcache_openstack.objects import fields as objects_fields
 from diffcache_openstack.objects import hydration
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
-
-LOG = logging.getLogger(__name__)
 
 _ID = re.compile(objects_fields.ID_PATTERN)
 _WISHES = ('hydrate_by', 'hydrate_rate')

@@ -62,8 +62,6 @@ _REOPENED = 256
 # Rows per statement, below the limits on parameters of all engines.
 _BATCH = 400
 
-Pair = tuple[str, str]
-
 
 @dataclasses.dataclass(frozen=True)
 class Worker:

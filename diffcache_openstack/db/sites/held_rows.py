@@ -181,17 +181,6 @@ def put_borrowed(session: orm.Session, name: str,
     return changed
 
 
-def get_host(session: orm.Session, name: str) -> objects.Host:
-    """Return a host with the objects that it holds.
-
-    :raises NotFound: the host is not registered
-    """
-    row = host_rows.need_host(session, name)
-    host = host_rows.to_host(row)
-    host.holdings = _holdings(session, [row]).get(row.id, [])
-    return host
-
-
 def is_held(host_id: int, content: typing.Any) -> sa.ColumnElement[bool]:
     """Return the condition that a host holds an image.
 

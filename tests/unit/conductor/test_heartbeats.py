@@ -24,7 +24,6 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db import senders
-from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
@@ -125,7 +124,7 @@ class TestQueue(test_agents.ConductorTest):
             started.acquire()
 
     def host(self):
-        return self.database.read(held_rows.get_host, 'h1')
+        return self.database.read(database.holding_host, 'h1')
 
     def test_heartbeats_do_not_wait_for_maps(self):
         before = self.host().seen_at

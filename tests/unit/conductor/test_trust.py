@@ -23,7 +23,6 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db import senders
 from diffcache_openstack.db.sites import generations
-from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
@@ -90,7 +89,7 @@ class TestHosts(TrustTest):
         self.host.report_holdings(self.ctxt, 'h1', [database.holding(1)])
 
     def held(self):
-        return self.database.read(held_rows.get_host, 'h1').holdings
+        return self.database.read(database.holding_host, 'h1').holdings
 
     def test_hosts_report_for_themselves_only(self):
         self.assertIn('for host h1', self.forbidden(

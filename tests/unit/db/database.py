@@ -28,6 +28,8 @@ from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from tests import base
 
@@ -82,6 +84,16 @@ def request(number: int, **values) -> objects.Request:
     return objects.Request(**{
         'id': f'00000000-0000-0000-0000-{number:012d}', 'host': 'h1',
         'image_id': 't1', 'started_at': at(number), **values})
+
+
+def holding_host(session, name: str) -> objects.Host:
+    """Return a host with the objects that it holds.
+
+    :raises NotFound: the host is not registered
+    """
+    host_rows.need_host(session, name)
+    return next(host for host in held_rows.holding_hosts(session)
+                if host.name == name)
 
 
 def requests(session, limit: int) -> list[objects.Request]:

@@ -122,3 +122,37 @@ def with_patches_shuffled(instance: instances.Instance,
                 'patch_base', 'patch_target', 'patch_sizes', 'patch_seconds')
         },
     )
+
+
+def to_dict(instance: instances.Instance) -> dict:
+    """Return the JSON document of an instance, for ``instances.from_dict``."""
+    links = {f: getattr(instance.bandwidths, f).tolist()
+             for f in instances._LINKS}
+    document = {
+        'name': instance.name,
+        'meta': instance.meta,
+        'sizes': instance.sizes.tolist(),
+        'patch_sizes': [
+            list(row)
+            for row in zip(instance.patch_base.tolist(),
+                           instance.patch_target.tolist(),
+                           instance.patch_sizes.tolist(),
+                           instance.patch_seconds.tolist())
+        ],
+        'capacities': instance.capacities.tolist(),
+        'rates': instance.rates.tolist(),
+        'bandwidths': {f: v[0] if min(v) == max(v) else v for f,
+                       v in links.items()},
+    }
+    if (instance.wire_sizes != instance.sizes).any():
+        document['wire_sizes'] = instance.wire_sizes.tolist()
+    if instance.sites.any():
+        document['sites'] = instance.sites.tolist()
+    for field in ('placed', 'pinned'):
+        held = getattr(instance, field)
+        if held:
+            document[field] = {'templates': [list(t) for t in held.templates],
+                               'patches': [list(p) for p in held.patches]}
+    if instance.excluded:
+        document['excluded'] = sorted(instance.excluded)
+    return document

@@ -107,8 +107,8 @@ class TestInstance(base.TestCase):
         document['wire_sizes'] = [size / 2 for size in document['sizes']]
         document['placed'] = {'templates': [[1, 3]]}
         document['bandwidths']['repo'] = [10, 20, 30]
-        first = instances.to_dict(instances.from_dict(document))
-        again = instances.to_dict(instances.from_dict(first))
+        first = shapes.to_dict(instances.from_dict(document))
+        again = shapes.to_dict(instances.from_dict(first))
         self.assertEqual(json.dumps(first), json.dumps(again))
         self.assertEqual([10, 20, 30], first['bandwidths']['repo'])
         self.assertEqual({'templates': [[1, 3]], 'patches': []},

@@ -16,6 +16,7 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import workloads
 from testing import rc2
 from tests import base
+from tests.unit.placement import shapes
 
 
 class TestSynthetic(base.TestCase):
@@ -28,7 +29,7 @@ class TestSynthetic(base.TestCase):
 
     def test_it_is_a_valid_instance(self):
         for made in (workloads.synthetic(seed=1), rc2.site()):
-            again = instances.from_dict(instances.to_dict(made))
+            again = instances.from_dict(shapes.to_dict(made))
             self.assertEqual(made.demand, again.demand)
 
 

@@ -23,6 +23,7 @@ from diffcache_openstack.planning import model
 from diffcache_openstack.planning import site_state
 from diffcache_openstack.sites import link_rates
 from tests import base
+from tests.unit.placement import shapes
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DAY = 86400
@@ -137,9 +138,9 @@ class TestBuild(ModelTest):
 
     def test_instance_is_valid(self):
         built = self.build()
-        document = instances.to_dict(built.instance)
+        document = shapes.to_dict(built.instance)
         self.assertEqual(document,
-                         instances.to_dict(instances.from_dict(document)))
+                         shapes.to_dict(instances.from_dict(document)))
 
     def test_same_content_is_one_template(self):
         built = self.build(images=[image(A), image(A, id='copy')],

@@ -57,7 +57,7 @@ class CarriedTest(database.DatabaseTest):
         self.write(catalogue.put_image, database.image(number, **{
             'size': 100 * profiles.CHUNK, 'visibility': 'public', **values}),
             database.at(0))
-        held = self.read(held_rows.get_host, 'hub').holdings
+        held = self.read(database.holding_host, 'hub').holdings
         self.write(held_rows.put_holdings, 'hub', [
             *held, database.holding(number)], database.at(0))
 

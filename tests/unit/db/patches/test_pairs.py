@@ -49,7 +49,7 @@ class PairsTest(database.DatabaseTest):
             self.write(catalogue.put_image, database.image(
                 number, data_size=1000, **about), database.at(number))
         for host in ('hub', 'other'):
-            held = self.read(held_rows.get_host, host).holdings
+            held = self.read(database.holding_host, host).holdings
             self.write(held_rows.put_holdings, host, [
                 *held, *map(database.holding, numbers)], database.at(0))
         self.write(sketches.put_sketches, [
@@ -115,7 +115,7 @@ class TestWork(PairsTest):
         self.write(host_rows.expire_hosts, database.at(50))
 
     def hold_patch(self, host, base, target, **values):
-        held = self.read(held_rows.get_host, host).holdings
+        held = self.read(database.holding_host, host).holdings
         patch = database.patch(base, target, **values)
         self.write(held_rows.put_holdings, host, [*held, objects.Holding(
             kind=objects.PATCHES, id=patch.id, bytes=1)], database.at(0))

@@ -64,7 +64,7 @@ class TestHosts(SitesTest):
     def test_known_as_registered(self):
         known, _ = self.put(database.host('h3', url='http://h3:1',
                                           capacity=7), 5)
-        self.assertEqual(known, self.read(held_rows.get_host, 'h3'))
+        self.assertEqual(known, self.read(database.holding_host, 'h3'))
         self.assertEqual(('http://h3:1', 7, True, database.at(5)),
                          (known.url, known.capacity, known.alive,
                           known.seen_at))
@@ -72,7 +72,7 @@ class TestHosts(SitesTest):
     def test_heartbeat_changes_no_map(self):
         self.assert_changes([], lambda: self.put(database.host('h1'), 9)[1])
         self.assertEqual(database.at(9),
-                         self.read(held_rows.get_host, 'h1').seen_at)
+                         self.read(database.holding_host, 'h1').seen_at)
 
     def test_new_address_changes_the_map_of_the_site(self):
         self.assert_changes(
@@ -97,31 +97,31 @@ class TestHosts(SitesTest):
     def test_names_differ_by_case(self):
         self.put(database.host('H1'))
         self.assertIn('H1', [h.name for h in self.read(host_rows.list_hosts)])
-        self.assertEqual('h1', self.read(held_rows.get_host, 'h1').name)
+        self.assertEqual('h1', self.read(database.holding_host, 'h1').name)
 
     def test_removed_host_is_gone_with_its_holdings(self):
         self.hold('h1', database.holding(1))
         self.assert_changes([EDGE], self.write, host_rows.remove_host, 'h1')
-        self.assertRaises(exceptions.NotFound, self.read, held_rows.get_host,
-                          'h1')
+        self.assertRaises(exceptions.NotFound, self.read,
+                          database.holding_host, 'h1')
         self.put(database.host('h1'))
-        self.assertEqual([], self.read(held_rows.get_host, 'h1').holdings)
+        self.assertEqual([], self.read(database.holding_host, 'h1').holdings)
 
     def test_only_a_dead_host_is_removed_as_one(self):
         error = self.assertRaises(exceptions.Conflict, self.write,
                                   host_rows.remove_dead_host, 'h1')
-        seen = self.read(held_rows.get_host, 'h1').seen_at
+        seen = self.read(database.holding_host, 'h1').seen_at
         for word in ('h1', seen.isoformat(timespec='seconds')):
             self.assertIn(word, str(error))
         self.write(host_rows.expire_hosts,
                    seen + datetime.timedelta(seconds=1))
         self.assert_changes([EDGE], self.write, host_rows.remove_dead_host,
                             'h1')
-        self.assertRaises(exceptions.NotFound, self.read, held_rows.get_host,
-                          'h1')
+        self.assertRaises(exceptions.NotFound, self.read,
+                          database.holding_host, 'h1')
 
     def test_unknown_names_are_told(self):
-        for function, name in ((held_rows.get_host, 'h9'),
+        for function, name in ((database.holding_host, 'h9'),
                                (host_rows.remove_dead_host, 'h9'),
                                (host_rows.remove_host, 'h9'),
                                (generations.map_generation, 'nowhere')):
@@ -150,7 +150,8 @@ class TestBorrowed(SitesTest):
         self.assert_changes([], self.borrow, 'h1', borrowed)
         self.assertEqual({'h1': [held.id, borrowed.id], 'h2': [], 'hub': []},
                          self.on_map())
-        self.assertEqual([held], self.read(held_rows.get_host, 'h1').holdings)
+        self.assertEqual([held],
+                         self.read(database.holding_host, 'h1').holdings)
         self.assertEqual([1, 0], [
             len(host.holdings) for host in self.read(held_rows.holding_hosts)
             if host.site == EDGE and host.role == objects.COMPUTE])
@@ -186,7 +187,7 @@ class TestHoldings(SitesTest):
         self.hold('h1', database.holding(2, bytes=77), database.holding(3))
         self.assertEqual(
             [database.holding(2, bytes=77), database.holding(3)],
-            self.read(held_rows.get_host, 'h1').holdings)
+            self.read(database.holding_host, 'h1').holdings)
 
     def test_change_raises_the_generation(self):
         self.assert_changes([EDGE], self.hold, 'h1', database.holding(1))
@@ -210,7 +211,7 @@ class TestHoldings(SitesTest):
         self.hold('h1', *many)
         self.hold('h1', *many[1200:])
         self.assertEqual(many[1200:],
-                         self.read(held_rows.get_host, 'h1').holdings)
+                         self.read(database.holding_host, 'h1').holdings)
 
     def change(self, host, added, removed, count, total):
         return self.write(
@@ -224,10 +225,12 @@ class TestHoldings(SitesTest):
         self.change('h1', [database.holding(1, bytes=70), three],
                     [database.holding(9)], 3, 170)
         self.change('h1', [], [two, database.holding(1)], 1, 50)
-        self.assertEqual([three], self.read(held_rows.get_host, 'h1').holdings)
+        self.assertEqual([three],
+                         self.read(database.holding_host, 'h1').holdings)
         self.assertRaises(exceptions.Conflict, self.change, 'h1', [one], [],
                           3, 100)
-        self.assertEqual([three], self.read(held_rows.get_host, 'h1').holdings)
+        self.assertEqual([three],
+                         self.read(database.holding_host, 'h1').holdings)
 
     def test_one_object_in_several_batches_is_counted_once(self):
         many = [database.holding(n) for n in range(700)]

@@ -297,7 +297,8 @@ class TestHoldingsDelta(ChangesTest):
                          self.change_holdings([3], [1], 2, 100))
         self.assertEqual(
             [database.content(2), database.content(3)],
-            [held.id for held in self.read(held_rows.get_host, 'h1').holdings])
+            [held.id for held
+             in self.read(database.holding_host, 'h1').holdings])
         self.assertEqual(set(), self.change_holdings([], [], 2, 100))
         self.check()
 
@@ -313,7 +314,7 @@ class TestHoldingsDelta(ChangesTest):
             self.assertRaises(exceptions.Conflict, self.change_holdings,
                               *wrong)
         self.assertEqual([database.holding(1)],
-                         self.read(held_rows.get_host, 'h1').holdings)
+                         self.read(database.holding_host, 'h1').holdings)
         self.check()
 
     def test_a_report_that_was_lost_and_is_repeated(self):
