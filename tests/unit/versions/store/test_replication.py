@@ -395,6 +395,19 @@ class TestRepair(ReplicationTestCase):
             self.access, self.open_copy(), damage)))
         self.assertTrue(upkeep.verify(self.access).intact)
 
+    def test_a_copy_is_repaired_from_its_store(self):
+        self.save_some(2)
+        self.replicate()
+        self.forget_oldest()
+        access = store_access.StoreAccess(self.open_copy())
+        name = list(access.head().maps.values())[-1].blob
+        access.store.local_path(name).write_bytes(b'damage')
+        self.assertEqual([name], replication.repair(access, self.store,
+                                                    [name]))
+        self.assertTrue(upkeep.verify(access).intact)
+        self.replicate()
+        self.assert_same(self.open_copy(), self.store)
+
     def test_damage_of_the_copy_repairs_nothing(self):
         self.save_some(2)
         self.replicate()
