@@ -57,6 +57,8 @@ _BLOB = re.compile(
 # is left out, so that its checksum does not match.
 _MOST_PROPOSAL_BYTES = catalogue.MOST_BYTES
 _MOST_KEY_ID_BYTES = 4096
+# That one proposal takes: of many disks of 16 TiB that are saved at once.
+_MOST_NUMBERS = 1 << 24
 
 
 @dataclasses.dataclass
@@ -391,8 +393,9 @@ def _refuse_changes(head: catalogue.Catalogue,
         if old.segments != new.segments:
             fail('it has other segments of records.')
     for name in ('next_pack', 'next_map', 'next_version'):
-        if getattr(proposal, name) < getattr(head, name):
-            fail(f'its {name} is lower.')
+        more = getattr(proposal, name) - getattr(head, name)
+        if not 0 <= more <= _MOST_NUMBERS:
+            fail(f'its {name} is lower, or leaves too few numbers.')
     for blob in proposal.blobs() - head.blobs():
         if not _BLOB.fullmatch(blob):
             fail(f'it names the blob {blob!r:.80}.')

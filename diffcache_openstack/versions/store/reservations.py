@@ -24,7 +24,7 @@ from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import catalogue
 
-FILE = 'numbers'
+_FILE = 'numbers'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +48,13 @@ def free(head: catalogue.Catalogue) -> Numbers:
 
 def taken(staging: pathlib.Path) -> list[tuple[Numbers, Numbers]]:
     """Return the numbers that a writer has taken: first ones, and counts."""
-    found = files.read_json(staging / FILE) or []
+    found = files.read_json(staging / _FILE) or []
     return [(Numbers(*first), Numbers(*count)) for first, count in found]
 
 
 def note(staging: pathlib.Path, first: Numbers, count: Numbers) -> None:
     """Record that a writer has taken numbers; the lock must be held."""
-    files.write_json(staging / FILE, [
+    files.write_json(staging / _FILE, [
         [dataclasses.astuple(each) for each in pair]
         for pair in (*taken(staging), (first, count))])
 

@@ -42,6 +42,8 @@ LOG = logging.getLogger(__name__)
 Progress = Callable[[int, int], object] | None
 # Packs are rewritten when more than this part of their blocks is dead.
 DEAD_SHARE = 0.2
+# Blobs that a prune commits together.
+_MOST_UPLOADS = 64
 # Of a prune whose dead blocks saves refer to meanwhile.
 _MOST_ATTEMPTS = 3
 
@@ -208,13 +210,15 @@ class _Pruning:
     def _may_need_pack(self, pack: catalogue.Pack) -> bool:
         """Return whether a version may need a pack that it cannot name.
 
-        A save refers to what was there before, and to what it writes.
+        A save refers to what was there before, and to what it writes; one that
+        was resumed also to what was written since it took its number.
         """
-        return any(pack.origin <= version.number
+        return any(pack.origin <= version.number or version.token is not None
                    for version in self._unreadable)
 
     def _may_need_map(self, number: int) -> bool:
-        return any(number <= version.root[1] for version in self._unreadable)
+        return any(number <= version.root[1] or version.token is not None
+                   for version in self._unreadable)
 
     def drop_dead(self) -> None:
         """Drop packs, maps and indexes of base images that no version needs.
@@ -273,6 +277,9 @@ class _Pruning:
         for step in self._steps(progress):
             try:
                 self._with_space(step)
+                if len(self._uploads) >= _MOST_UPLOADS:
+                    # What a save that refers to dead blocks undoes is little.
+                    self.commit()
             except exceptions.NoSpace as exc:
                 LOG.warning('Postponing a part of the prune: %s', exc)
                 full = exc

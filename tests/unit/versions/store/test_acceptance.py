@@ -404,6 +404,7 @@ class TestHostileHosts(AcceptanceTest):
                 (lambda head: head.maps.clear(), 'drops map'),
                 (swap, 'changes version'), (rename, 'changes pack'),
                 (lambda head: setattr(head, 'next_pack', 1), 'next_pack'),
+                (lambda head: setattr(head, 'next_map', 1 << 31), 'few'),
                 (lambda head: setattr(head, 'store_id', 'x'), 'another'),
                 (rekey, 'another key')):
             self.assertIn(reason, self.propose(change))

@@ -26,6 +26,7 @@ from diffcache_openstack.versions.store import shared_commits
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
+from tests.unit.versions.store import test_arbitration
 
 BLOCKS = 40
 
@@ -119,6 +120,8 @@ class SteppingStore(file.FileStore):
 class WritersTest(fixture.VersionsTestCase):
 
     blocks = BLOCKS
+    # At once, and not an hour later.
+    removes_remains = True
 
     def setUp(self):
         super().setUp()
@@ -167,11 +170,18 @@ class WritersTest(fixture.VersionsTestCase):
                 raise Killed
             turns.step(number)
 
-        self.counts = counts
+        self.prepare()
         return turns.run([
-            functools.partial(work, store_access.StoreAccess(SteppingStore(
-                self.directory / 'store', functools.partial(step, number))))
+            functools.partial(work, self.open(functools.partial(step, number)))
             for number, work in enumerate(works)])
+
+    def prepare(self):
+        """Begin a run."""
+
+    def open(self, step=lambda what: None):
+        """The store, for a writer whose steps are these."""
+        return store_access.StoreAccess(SteppingStore(
+            self.directory / 'store', step))
 
     def save_as(self, series, access):
         return saving.save(access, save_request.SaveRequest(
@@ -184,8 +194,7 @@ class WritersTest(fixture.VersionsTestCase):
         return upkeep.prune(access, rule=upkeep.PruneRule(0))
 
     def check(self, expected):
-        access = store_access.StoreAccess(file.FileStore(
-            self.directory / 'store'))
+        access = self.open()
         found = upkeep.verify(access)
         self.assertTrue(found.intact, found)
         self.assertEqual(
@@ -195,7 +204,8 @@ class WritersTest(fixture.VersionsTestCase):
                    in access.head().versions.values()]
         self.assertEqual(len(numbers), len(set(numbers)))
         upkeep.prune(access, rule=upkeep.PruneRule(0))
-        self.assertEqual(0, upkeep.verify(access).orphans)
+        if self.removes_remains:
+            self.assertEqual(0, upkeep.verify(access).orphans)
         self.assertTrue(upkeep.verify(access).intact)
 
 
@@ -217,6 +227,74 @@ class TestSaves(WritersTest):
                 killed, other = self.run_in(order, works, (0, step))
                 self.assertNotIsInstance(other, BaseException)
                 self.check('abc' if not isinstance(killed, Killed) else 'ac')
+
+
+class SteppingArbiter(test_arbitration.Arbiter):
+    """What one writer asks of an arbiter: each question is a step."""
+
+    def __init__(self, shared, step):
+        self._shared, self._step = shared, step
+
+    def read(self):
+        self._step('read')
+        return self._shared.read()
+
+    def take_numbers(self, least, count):
+        self._step('take')
+        return self._shared.take_numbers(least, count)
+
+    def move(self, base, new):
+        self._step('move')
+        self._shared.move(base, new)
+        self._step('moved')
+
+
+class TestArbitratedSaves(WritersTest):
+    """Where no lock excludes another writer."""
+
+    def prepare(self):
+        self.arbiter = test_arbitration.Arbiter()
+
+    def open(self, step=lambda what: None):
+        return store_access.StoreAccess(
+            test_arbitration.RacyStore(self.directory / 'store'),
+            arbiter=SteppingArbiter(self.arbiter, step))
+
+    def begin(self):
+        self.delete_first(self.access)
+
+    def test_in_every_order_all_are_saved(self):
+        works = [functools.partial(self.save_as, series) for series in 'bc']
+        for order in sorted(set(itertools.permutations([0] * 4 + [1] * 4))):
+            results = self.run_in(order, works)
+            self.assertEqual([], [each for each in results
+                                  if isinstance(each, BaseException)], order)
+            self.check('bc')
+
+    def test_beside_a_prune_no_version_lacks_a_block(self):
+        works = [functools.partial(self.save_as, 'c'), self.prune]
+        for order in sorted(set(itertools.permutations([0] * 4 + [1] * 4))):
+            results = self.run_in(order, works)
+            self.assertEqual([], [each for each in results
+                                  if isinstance(each, BaseException)], order)
+            self.check('c')
+        self.assertIn('Saving again', self.messages)
+
+    def test_a_writer_that_is_killed_at_any_step_hinders_none(self):
+        works = [functools.partial(self.save_as, series) for series in 'bc']
+        for order in ((0, 1) * 8, (0,) * 8, (1,) * 8):
+            for step in range(1, 7):
+                _killed, other = self.run_in(order, works, (0, step))
+                self.removes_remains = False
+                self.assertNotIsInstance(other, BaseException)
+                # It may have been decided before it was killed.
+                access = self.open()
+                with access.writing():
+                    pass
+                series = ''.join(sorted(
+                    each.series for each in access.head().versions.values()))
+                self.assertIn(series, ('c', 'bc'))
+                self.check(series)
 
 
 class TestSaveAndPrune(WritersTest):
