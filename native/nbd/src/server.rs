@@ -1,8 +1,8 @@
 //! Serves requests: an [`Export`] is what is served.
 
 mod buffers;
-mod pace;
-mod ring;
+pub mod pace;
+pub mod ring;
 mod transmission;
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub fn run(words: &[&str]) -> io::Result<()> {
         files.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the parent duplicated these descriptors for this process, which uses them here alone.
     let handed = unsafe { Handed::from_raw(files) };
+    // That of the file that it was started from is not telling.
+    rustix::thread::set_name(c"ssdcache-guest")?;
     let parent = *parent;
     service::run(handed, move || restrict(parent))
 }
@@ -74,6 +76,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getrandom,
+    // Of the operations that its ring was made for.
+    libc::SYS_io_uring_enter,
     libc::SYS_lseek,
     libc::SYS_madvise,
     libc::SYS_memfd_create,

@@ -37,6 +37,8 @@ pub const WORD: &str = "guest";
 pub const SUFFIX: &str = ".vhost";
 /// A process that ends before this time is followed by another one only after it.
 const SHORT: Duration = Duration::from_millis(200);
+/// One that failed, only after this time: QEMU tries to connect again as often.
+const FAILED: Duration = Duration::from_secs(1);
 
 /// The volumes that are served by vhost-user.
 pub struct Guests {
@@ -193,18 +195,17 @@ impl Guests {
         let name = &guest.name;
         loop {
             let begun = Instant::now();
-            match self.run(guest) {
-                Ok(()) => {}
-                Err(error) => log::warn!("Volume {name}: the process of its guest ended: {error}"),
-            }
+            let ended = self.run(guest);
+            let least = if ended.is_ok() { SHORT } else { FAILED };
             let state = guest.state();
-            let rest = SHORT.saturating_sub(begun.elapsed());
-            let wait = |state: &mut State| !state.is_closing && begun.elapsed() < SHORT;
-            let (state, _) = guest
+            if let (Err(error), false) = (&ended, state.is_closing) {
+                log::warn!("Volume {name}: the process of its guest ended: {error}");
+            }
+            let rest = least.saturating_sub(begun.elapsed());
+            let waited = guest
                 .changed
-                .wait_timeout_while(state, rest, wait)
-                .unpoisoned();
-            if state.is_closing {
+                .wait_timeout_while(state, rest, |state| !state.is_closing);
+            if waited.unpoisoned().0.is_closing {
                 return;
             }
         }
@@ -214,40 +215,50 @@ impl Guests {
     fn run(self: &Arc<Self>, guest: &Guest) -> io::Result<()> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut child = self.start(guest, theirs)?;
-        server::start(ours, &self.volumes, &self.clients)?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or(ErrorKind::InvalidData)?;
-        let process = pidfd_open(pid, PidfdFlags::empty())?;
-        let mut state = guest.state();
-        if state.is_closing {
+        let served = self.watch(guest, &child, ours);
+        if served.is_err() {
             child.kill()?;
         }
-        state.process = Some(process);
-        drop(state);
         let status = child.wait();
         guest.state().process = None;
+        served?;
         match status? {
             status if status.success() => Ok(()),
             status => Err(io::Error::other(status.to_string())),
         }
     }
 
+    /// Serves a process as a client, and has it end with its volume.
+    fn watch(&self, guest: &Guest, child: &Child, stream: UnixStream) -> io::Result<()> {
+        server::start(stream, &self.volumes, &self.clients)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let process = pidfd_open(pid.ok_or(ErrorKind::InvalidData)?, PidfdFlags::empty())?;
+        let mut state = guest.state();
+        if state.is_closing {
+            return Err(io::Error::other("the volume is served no longer"));
+        }
+        state.process = Some(process);
+        Ok(())
+    }
+
     fn start(&self, guest: &Guest, daemon: UnixStream) -> io::Result<Child> {
         let Some(files) = self.cache().files() else {
             return Err(io::Error::other("the device cannot be read past memory"));
         };
+        // Opened anew, as a copy could be written to.
         let path = format!("/proc/self/fd/{}", files.buffered.as_raw_fd());
         let device = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         guest.lent.with_files(|[index, hits]| {
-            let files = [
+            let handed = [
                 guest.listener.as_fd(),
                 daemon.as_fd(),
                 index,
                 hits,
                 device.as_fd(),
+                files.direct.as_fd(),
                 guest.nudge.as_fd(),
             ];
-            spawn(&files)
+            spawn(&handed)
         })
     }
 }

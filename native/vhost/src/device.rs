@@ -28,17 +28,21 @@ const TURN: usize = 256;
 
 /// A request that the daemon serves.
 struct Pending {
-    ring: usize,
-    head: u16,
+    place: Place,
     /// Where the data of a read go.
     into: Vec<Segment>,
     status: Segment,
     bytes: usize,
 }
 
+/// A read of the device, and what belongs to it.
+type Reading = (Place, Request, Vec<Segment>);
+/// A ring, and the first descriptor of a request.
+type Place = (usize, u16);
+
 /// The disk.
 pub struct Device {
-    cached: Cached,
+    cached: Cached<Reading>,
     facts: Facts,
     forward: Forward,
     epoll: std::os::fd::OwnedFd,
@@ -60,7 +64,7 @@ pub struct Device {
 
 impl Device {
     /// A disk that is not connected. The descriptors of rings are added to `epoll`, with their numbers.
-    pub fn new(cached: Cached, forward: Forward, epoll: std::os::fd::OwnedFd) -> Self {
+    pub fn new(cached: Cached<Reading>, forward: Forward, epoll: std::os::fd::OwnedFd) -> Self {
         Self {
             facts: cached.index.facts(),
             size: cached.index.size(),
@@ -127,12 +131,14 @@ impl Device {
         }
         while self.rings[number].running > 0 {
             self.forward.send()?;
+            if self.cached.reads.is_busy() {
+                self.cached.reads.wait(false)?;
+                self.take_reads();
+                continue;
+            }
             let both = PollFlags::IN | PollFlags::OUT;
-            let wanted = if self.forward.has_output() {
-                both
-            } else {
-                PollFlags::IN
-            };
+            let is_sending = self.forward.has_output();
+            let wanted = if is_sending { both } else { PollFlags::IN };
             let file = self.forward.file();
             poll(&mut [PollFd::new(&file, wanted)], None)?;
             self.take_answers()?;
@@ -148,10 +154,8 @@ impl Device {
         if !self.rings.get(number).is_some_and(Ring::is_ready) {
             return;
         }
-        if let Err(error) = self.serve_some(number) {
-            self.rings[number].is_broken = true;
-            log::warn!("Ring {number} of the guest is served no longer: {error}");
-        }
+        let served = self.serve_some(number);
+        self.see_to(number, served);
         self.cached.publish();
         self.notify(number);
     }
@@ -208,40 +212,55 @@ impl Device {
 
     fn begin(
         &mut self,
-        place: (usize, u16),
+        place: Place,
         request: &Request,
         chain: &mut Chain,
         begun: Instant,
     ) -> io::Result<()> {
         let status = request.status;
-        let (command, offset, length) = match request.work {
-            Work::Refuse(how) => return self.complete(place, (&[], &[]), (status, how)),
+        match request.work {
+            Work::Refuse(how) => self.complete(place, (&[], &[]), (status, how)),
             Work::Id => {
                 let id = self.facts.serial[..ID_BYTES].to_vec();
-                return self.complete(place, (&id, &chain.writable), (status, Status::Ok));
+                self.complete(place, (&id, &chain.writable), (status, Status::Ok))
             }
-            Work::Read { offset, length } => {
-                if let Some(data) = self.cached.read(offset, length, begun) {
+            Work::Read { offset, length } if self.cached.seek(offset, length) => {
+                if let Some(data) = self.cached.read_now(begun) {
                     let put = self.memory.scatter(data, &chain.writable);
                     return self.finish(place, put.map(|()| length), (status, Status::Ok));
                 }
-                (Command::Read, offset, length)
+                let reading = (place, *request, std::mem::take(&mut chain.writable));
+                match self.cached.begin(reading, begun) {
+                    None => {
+                        self.rings[place.0].running += 1;
+                        Ok(())
+                    }
+                    Some((_, _, into)) => {
+                        chain.writable = into;
+                        self.pass_on(place, request, chain)
+                    }
+                }
             }
+            _ => self.pass_on(place, request, chain),
+        }
+    }
+
+    /// Has the daemon do a request.
+    fn pass_on(&mut self, place: Place, request: &Request, chain: &mut Chain) -> io::Result<()> {
+        let (command, offset, length) = match request.work {
+            Work::Read { offset, length } => (Command::Read, offset, length),
             Work::Write { offset, length } => (Command::Write, offset, length),
             Work::Discard { offset, length } => (Command::Trim, offset, length),
             Work::Zero { offset, length } => (Command::WriteZeroes, offset, length),
-            Work::Flush => (Command::Flush, 0, 0),
+            _ => (Command::Flush, 0, 0),
         };
         let is_read = command == Command::Read;
-        let has_data = is_read || command == Command::Write;
-        let bytes = if has_data { length as usize } else { 0 };
+        // Without the command to flush, each write is durable.
+        let is_durable = self.features & features::FLUSH == 0;
         let number = self.free.pop().unwrap_or(self.pending.len());
         let asked = NbdRequest {
             command,
-            // Without the command to flush, each write is durable.
-            is_durable: self.features & features::FLUSH == 0
-                && !is_read
-                && command != Command::Flush,
+            is_durable: is_durable && !is_read && command != Command::Flush,
             cookie: 0,
             offset,
             length,
@@ -252,36 +271,30 @@ impl Device {
             Command::Write => memory.gather(readable, output),
             _ => Ok(()),
         });
-        if added.is_err() {
-            if number < self.pending.len() {
-                self.free.push(number);
-            }
-            return self.finish(place, Ok(0), (status, Status::Failed));
-        }
-        let pending = Pending {
-            ring: place.0,
-            head: place.1,
-            into: if is_read {
-                std::mem::take(&mut chain.writable)
-            } else {
-                Vec::new()
-            },
-            status,
-            bytes,
-        };
-        self.bytes += bytes;
         if number == self.pending.len() {
             self.pending.push(None);
         }
-        self.pending[number] = Some(pending);
+        if added.is_err() {
+            self.free.push(number);
+            return self.finish(place, Ok(0), (request.status, Status::Failed));
+        }
+        let has_data = is_read || command == Command::Write;
+        let pending = Pending {
+            place,
+            into: std::mem::take(&mut chain.writable),
+            status: request.status,
+            bytes: if has_data { length as usize } else { 0 },
+        };
+        self.bytes += pending.bytes;
         self.rings[place.0].running += 1;
+        self.pending[number] = Some(pending);
         Ok(())
     }
 
     /// Writes the data and the status of a request, and answers it.
     fn complete(
         &mut self,
-        place: (usize, u16),
+        place: Place,
         (data, into): (&[u8], &[Segment]),
         status: (Segment, Status),
     ) -> io::Result<()> {
@@ -292,7 +305,7 @@ impl Device {
     /// Writes the status of a request, and answers it. What cannot be written has no data, or no status.
     fn finish(
         &mut self,
-        (number, head): (usize, u16),
+        (number, head): Place,
         written: io::Result<u32>,
         (at, status): (Segment, Status),
     ) -> io::Result<()> {
@@ -313,6 +326,45 @@ impl Device {
         }
     }
 
+    /// Waits until a read of the device ends, or there is something else to do. `false`: none is under
+    /// way.
+    pub fn wait_for_reads(&mut self) -> io::Result<bool> {
+        if !self.cached.reads.is_busy() {
+            return Ok(false);
+        }
+        self.cached.reads.wait(true)?;
+        self.take_reads();
+        Ok(true)
+    }
+
+    /// Completes what was read of the device.
+    fn take_reads(&mut self) {
+        let mut rings = Vec::new();
+        // What was read is in the memory of the reads until another one begins.
+        let mut reads = std::mem::take(&mut self.cached.reads);
+        while let Some(((reading, sought, begun), bytes)) = reads.next() {
+            let (place, request, into) = reading;
+            self.rings[place.0].running -= 1;
+            if rings.last() != Some(&place.0) {
+                rings.push(place.0);
+            }
+            let done = match self.cached.take((&sought, begun), bytes) {
+                Some(data) => self.complete(place, (data, &into), (request.status, Status::Ok)),
+                None => {
+                    let mut chain = Chain {
+                        writable: into,
+                        ..Chain::default()
+                    };
+                    self.pass_on(place, &request, &mut chain)
+                }
+            };
+            self.see_to(place.0, done);
+        }
+        self.cached.reads = reads;
+        self.cached.publish();
+        rings.into_iter().for_each(|ring| self.notify(ring));
+    }
+
     /// Sends requests to the daemon.
     pub fn send(&mut self) -> io::Result<()> {
         self.forward.send()
@@ -327,9 +379,9 @@ impl Device {
             };
             self.free.push(answer.number);
             self.bytes -= pending.bytes;
-            self.rings[pending.ring].running -= 1;
-            if answered.last() != Some(&pending.ring) {
-                answered.push(pending.ring);
+            self.rings[pending.place.0].running -= 1;
+            if answered.last() != Some(&pending.place.0) {
+                answered.push(pending.place.0);
             }
             self.complete_forwarded(&pending, &answer);
         }
@@ -344,13 +396,15 @@ impl Device {
             Status::Failed
         };
         let data = (&answer.data[..], &pending.into[..]);
-        let done = self.complete((pending.ring, pending.head), data, (pending.status, status));
+        let done = self.complete(pending.place, data, (pending.status, status));
+        self.see_to(pending.place.0, done);
+    }
+
+    /// Leaves a ring that could not be answered.
+    fn see_to(&mut self, number: usize, done: io::Result<()>) {
         if let Err(error) = done {
-            self.rings[pending.ring].is_broken = true;
-            log::warn!(
-                "Could not answer a request of ring {}: {error}",
-                pending.ring
-            );
+            self.rings[number].is_broken = true;
+            log::warn!("Ring {number} of the guest is served no longer: {error}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{fence, Ordering};
 
-use rustix::event::{eventfd, EventfdFlags};
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
 use rustix::fs::{ftruncate, memfd_create, MemfdFlags};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
@@ -333,6 +333,8 @@ impl Guest {
             .map_err(io::Error::other)?;
         fence(Ordering::SeqCst);
         if self.index(USED)? == self.seen {
+            // The other side may have made it one that is not waited for.
+            poll(&mut [PollFd::new(&self.kept.call, PollFlags::IN)], None)?;
             rustix::io::read(&self.kept.call, &mut [0; 8])?;
         }
         Ok(())

@@ -50,7 +50,7 @@ pub enum Work {
 }
 
 /// A request whose answer can be written.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     pub work: Work,
     /// The byte that has its status.

@@ -10,7 +10,7 @@ use diffcache_ssdcache::shared::index::Index;
 use rustix::buffer::spare_capacity;
 use rustix::event::{epoll, Timespec};
 
-use crate::cached::Cached;
+use crate::cached::{Cached, Reads};
 use crate::device::{Device, RINGS};
 use crate::forward::Forward;
 use crate::message::Message;
@@ -33,15 +33,17 @@ pub struct Handed {
     pub index: OwnedFd,
     /// The ring of hits.
     pub hits: OwnedFd,
-    /// The device, to read it.
+    /// The device, to read it through the memory of the system.
     pub device: OwnedFd,
+    /// And past it.
+    pub direct: OwnedFd,
     /// Says that the volume changed.
     pub nudge: OwnedFd,
 }
 
 impl Handed {
     /// How many descriptors there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// Takes descriptors over.
     ///
@@ -51,13 +53,14 @@ impl Handed {
     pub unsafe fn from_raw(numbers: [RawFd; Self::COUNT]) -> Self {
         // SAFETY: the caller says so.
         let files = numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
-        let [listener, daemon, index, hits, device, nudge] = files;
+        let [listener, daemon, index, hits, device, direct, nudge] = files;
         Self {
             listener: listener.into(),
             daemon: daemon.into(),
             index,
             hits,
             device,
+            direct,
             nudge,
         }
     }
@@ -79,7 +82,8 @@ pub fn run(handed: Handed, restrict: impl FnOnce() -> io::Result<()>) -> io::Res
     epoll::add(&epoll, forward.file(), named(DAEMON), edges)?;
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, &handed.nudge, named(NUDGE), edges)?;
-    let cached = Cached::new(index, hits, File::from(handed.device));
+    let reads = Reads::new([&handed.direct, &handed.device, &epoll].map(AsFd::as_fd));
+    let cached = Cached::new(index, hits, File::from(handed.device), reads);
     let mut device = Device::new(cached, forward, epoll);
     restrict()?;
     let (stream, _) = handed.listener.accept()?;
@@ -99,7 +103,8 @@ fn serve(device: &mut Device, stream: &UnixStream) -> io::Result<()> {
         tv_nsec: 0,
     };
     loop {
-        let timeout = Some(&now).filter(|_| device.has_waiting());
+        let is_waited_for = device.has_waiting() || device.wait_for_reads()?;
+        let timeout = Some(&now).filter(|_| is_waited_for);
         events.clear();
         match epoll::wait(device.epoll(), spare_capacity(&mut events), timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

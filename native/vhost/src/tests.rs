@@ -6,7 +6,7 @@ mod requests;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -17,6 +17,7 @@ use diffcache_ssdcache::device::format::{checksum, BLOCK};
 use diffcache_ssdcache::shared::hits::Hits;
 use diffcache_ssdcache::shared::index::{Facts, Index, SERIAL_BYTES};
 use rustix::event::{eventfd, EventfdFlags};
+use rustix::fs::{fadvise, Advice, OFlags};
 use tempfile::TempDir;
 
 use crate::frontend::{Guest, Kept};
@@ -124,6 +125,7 @@ struct Daemon {
     index: Index,
     hits: Hits,
     device: File,
+    direct: File,
     nudge: std::os::fd::OwnedFd,
     listener: UnixListener,
 }
@@ -143,15 +145,17 @@ impl Daemon {
         index.set_open(true);
         let volume = Volume::default();
         *volume.bytes.lock().unwrap() = (0..SIZE).map(|n| (n / 100 % 251) as u8).collect();
-        let device = File::options();
-        let device = device
-            .clone()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(folder.path().join("ssd"))
-            .unwrap();
+        let path = folder.path().join("ssd");
+        File::create_new(&path).unwrap();
+        let [device, direct] = [0, OFlags::DIRECT.bits() as i32].map(|flags| {
+            let mut options = File::options();
+            options
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open(&path)
+                .unwrap()
+        });
         device
             .set_len(DATA + u64::from(SLOTS) * BLOCK as u64)
             .unwrap();
@@ -162,6 +166,7 @@ impl Daemon {
             index,
             hits: Hits::new().unwrap(),
             device,
+            direct,
             nudge: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
         }
     }
@@ -174,6 +179,12 @@ impl Daemon {
         self.device.write_all_at(&data, at).unwrap();
         self.index.put(block, slot, checksum(&data));
         data
+    }
+
+    /// Has the system forget what it has of the device in memory.
+    fn forget(&self) {
+        self.device.sync_data().unwrap();
+        fadvise(&self.device, 0, None, Advice::DontNeed).unwrap();
     }
 
     /// Starts a process, as a thread: it serves one connection.
@@ -192,6 +203,7 @@ impl Daemon {
             index: copy(self.index.file()),
             hits: copy(self.hits.file()),
             device: copy(self.device.as_fd()),
+            direct: self.direct.try_clone().unwrap().into(),
             nudge: copy(self.nudge.as_fd()),
         };
         std::thread::spawn(move || run(handed, || Ok(())))

@@ -68,7 +68,7 @@ impl Tries {
     const FEW: u32 = 16;
 
     /// Whether the next one is to be looked for, and read through memory if it is not there.
-    pub fn next(&mut self) -> bool {
+    pub fn is_due(&mut self) -> bool {
         self.left = self.left.checked_sub(1).unwrap_or(Self::FEW - 1);
         self.left == 0 || self.found >= Self::LEAST
     }
@@ -150,7 +150,7 @@ mod tests {
     fn looked_for(percent: u32) -> usize {
         let mut tries = Tries::default();
         let next = |number: u32| {
-            let is_due = tries.next();
+            let is_due = tries.is_due();
             if is_due {
                 tries.count(number * 37 % 100 < percent);
             }
@@ -169,8 +169,8 @@ mod tests {
     fn bytes_that_come_to_memory_are_soon_found_there() {
         let mut tries = Tries::default();
         (0..1000).for_each(|_| tries.count(false));
-        assert_eq!(1, (0..16).filter(|_| tries.next()).count());
+        assert_eq!(1, (0..16).filter(|_| tries.is_due()).count());
         (0..3).for_each(|_| tries.count(true));
-        assert!((0..100).all(|_| tries.next()));
+        assert!((0..100).all(|_| tries.is_due()));
     }
 }

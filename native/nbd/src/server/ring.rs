@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use io_uring::register::Restriction;
+use io_uring::squeue::Flags;
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue, IoUring, Probe};
 
@@ -25,6 +27,17 @@ const SOCKET: Fixed = Fixed(2);
 /// Tell completions of others from those of reads.
 const RECEIVED: u64 = u64::MAX;
 const CANCELLED: u64 = u64::MAX - 1;
+const READY: u64 = u64::MAX - 2;
+/// What a socket with something to receive is ready for (poll(2)).
+const READABLE: u32 = 1;
+
+/// Operations of the kernel.
+const NEEDED: [u8; 4] = [
+    opcode::Read::CODE,
+    opcode::Recv::CODE,
+    opcode::PollAdd::CODE,
+    opcode::AsyncCancel::CODE,
+];
 
 /// A file that is open twice.
 #[derive(Debug, Clone, Copy)]
@@ -85,25 +98,34 @@ pub fn check() -> io::Result<()> {
     let ring = IoUring::new(2)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        opcode::Read::CODE,
-        opcode::Recv::CODE,
-        opcode::AsyncCancel::CODE,
-    ];
-    match needed.iter().all(|code| probe.is_supported(*code)) {
+    enable(&queue()?)?;
+    match NEEDED.iter().all(|code| probe.is_supported(*code)) {
         true => Ok(()),
         false => Err(ErrorKind::Unsupported.into()),
     }
 }
 
-/// A queue without interrupts of the thread, if the kernel has such.
+/// A queue without interrupts of the thread, if the kernel has such. It takes nothing yet.
 fn queue() -> io::Result<IoUring> {
     let entries = (2 * ALL_PIECES) as u32;
-    let mut builder = IoUring::builder();
-    match builder.setup_coop_taskrun().build(entries) {
-        Err(error) if error.kind() == ErrorKind::InvalidInput => IoUring::new(entries),
+    let disabled = || {
+        let mut builder = IoUring::builder();
+        builder.setup_r_disabled();
+        builder
+    };
+    match disabled().setup_coop_taskrun().build(entries) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => disabled().build(entries),
         found => found,
     }
+}
+
+/// Has a queue take what is used here alone, of its own files: who takes a process over that may make
+/// no other system calls cannot make them by it.
+fn enable(ring: &IoUring) -> io::Result<()> {
+    let mut allowed: Vec<_> = NEEDED.map(Restriction::sqe_op).into();
+    allowed.push(Restriction::sqe_flags_allowed(Flags::FIXED_FILE.bits()));
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()
 }
 
 impl<T> Ring<T> {
@@ -115,6 +137,7 @@ impl<T> Ring<T> {
         let ring = queue()?;
         let files = [disk.direct, disk.buffered, socket].map(|file| file.as_raw_fd());
         ring.submitter().register_files(&files)?;
+        enable(&ring)?;
         let memory = vec![0; READS * LARGEST + INPUT + ALIGNMENT];
         Ok(Self {
             ring,
@@ -185,7 +208,17 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Has the kernel do what was begun, and waits until there is an [event](Self::next).
+    /// Begins to wait for something to receive, if that is not under way, in place of
+    /// [`receive`](Self::receive).
+    pub fn watch(&mut self) {
+        if !self.is_receiving {
+            let watch = opcode::PollAdd::new(SOCKET, READABLE).build();
+            self.push(&watch.user_data(READY));
+            self.is_receiving = true;
+        }
+    }
+
+    /// Has the kernel do what was begun, and waits until there is an [event](Self::next_event).
     ///
     /// # Errors
     /// The kernel refuses.
@@ -210,11 +243,31 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the next thing that ended.
-    pub fn next(&mut self) -> Option<Event<'_, T>> {
+    /// Takes the next read that ended, where nothing is [received](Self::receive).
+    pub fn next_read(&mut self) -> Option<Read<'_, T>> {
         loop {
-            let ended = self.ring.completion().next()?;
-            let (number, result) = (ended.user_data(), ended.result());
+            let (number, result) = self.completion()?;
+            match number {
+                CANCELLED => {}
+                READY | RECEIVED => self.is_receiving = false,
+                number => {
+                    if let Some(number) = self.end_piece(number as usize, result) {
+                        return self.end(number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn completion(&mut self) -> Option<(u64, i32)> {
+        let ended = self.ring.completion().next()?;
+        Some((ended.user_data(), ended.result()))
+    }
+
+    /// Takes the next thing that ended.
+    pub fn next_event(&mut self) -> Option<Event<'_, T>> {
+        loop {
+            let (number, result) = self.completion()?;
             match number {
                 CANCELLED => {}
                 RECEIVED => {
@@ -298,8 +351,10 @@ impl<T> Drop for Ring<T> {
     /// Waits until the kernel writes to the memory no more.
     fn drop(&mut self) {
         if self.is_receiving {
-            let cancel = opcode::AsyncCancel::new(RECEIVED).build();
-            self.push(&cancel.user_data(CANCELLED));
+            for begun in [RECEIVED, READY] {
+                let cancel = opcode::AsyncCancel::new(begun).build();
+                self.push(&cancel.user_data(CANCELLED));
+            }
         }
         while self.is_busy() {
             if let Err(error) = self.wait() {
@@ -308,7 +363,7 @@ impl<T> Drop for Ring<T> {
                 std::mem::forget(std::mem::take(&mut self.memory));
                 return;
             }
-            while self.next().is_some() {}
+            while self.next_read().is_some() {}
         }
     }
 }

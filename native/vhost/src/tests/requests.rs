@@ -77,6 +77,57 @@ fn cached_blocks_are_read_without_the_daemon() {
     );
 }
 
+/// By io_uring, where the kernel allows it: all requests at the same time.
+#[test]
+fn cached_blocks_that_are_not_in_memory_are_read_past_it() {
+    let mut daemon = Daemon::new();
+    let blocks: Vec<_> = (0..30)
+        .map(|block| daemon.cache(block, 40 - block as u32, block as u8))
+        .collect();
+    // Another block's data are in a slot.
+    daemon
+        .device
+        .write_all_at(&[9; BLOCK], DATA + 11 * BLOCK as u64)
+        .unwrap();
+    daemon.forget();
+    let (mut guest, process) = daemon.serve();
+    let slots: Vec<_> = (0..30)
+        .map(|block| {
+            guest
+                .begin_request(kind::IN, block * 8 + 1, 3584)
+                .unwrap()
+                .unwrap()
+        })
+        .collect();
+    guest.kick().unwrap();
+    let mut left = slots.len();
+    while left > 0 {
+        match guest.answer().unwrap() {
+            Some((_, status)) => {
+                assert_eq!(0, status);
+                left -= 1;
+            }
+            None => guest.wait().unwrap(),
+        }
+    }
+    let volume = daemon.volume.bytes.lock().unwrap().clone();
+    for (block, slot) in slots.into_iter().enumerate() {
+        let found = guest.get(Guest::data_at(slot), 3584).unwrap();
+        let expected = match block {
+            29 => &volume[29 * BLOCK + 512..30 * BLOCK],
+            block => &blocks[block][512..],
+        };
+        assert!(found == expected, "{block}");
+    }
+    assert_eq!(
+        ["read 119296 3584"].map(str::to_owned).to_vec(),
+        daemon.volume.seen()
+    );
+    // Nothing is waited for that does not come.
+    drop(guest);
+    process.join().unwrap().unwrap();
+}
+
 #[test]
 fn what_is_not_as_expected_or_not_current_is_asked_for() {
     let mut daemon = Daemon::new();

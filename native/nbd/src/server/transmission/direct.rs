@@ -71,7 +71,7 @@ impl<E: Export> Connection<E> {
             Some(_) => self.export.pieces(&read),
             None => None,
         };
-        let is_tried = pieces.is_none() || direct.tries.next();
+        let is_tried = pieces.is_none() || direct.tries.is_due();
         if let Some(into) = buffers.room(request.length as usize).filter(|_| is_tried) {
             let is_there = self.export.read_now(&read, into);
             if pieces.is_some() {
@@ -107,7 +107,7 @@ impl<E: Export> Connection<E> {
     /// Looks at something that has ended.
     pub(super) fn complete(&self, reader: &mut Reader<E::Read>) -> io::Result<Step<E::Read>> {
         let Reader { buffers, direct } = reader;
-        let event = direct.ring.as_mut().and_then(Ring::next);
+        let event = direct.ring.as_mut().and_then(Ring::next_event);
         match event {
             None => Ok(Step::Nothing),
             Some(Event::Received(bytes)) => Ok(match buffers.put(bytes?)? {
