@@ -59,6 +59,11 @@ CASES = (
                ' io_uring and by threads.', 'memory:memory', _SERVED, (
                    *_ROUNDS, cases.Option('blocks', 1 << 20, 'of the cache',
                                           quick=1 << 14)), ('fio',)),
+    cases.Case('guests', "Cached reads of a guest by vhost-user, beside QEMU's"
+               ' block layer with NBD.', 'guests:guests', _SERVED, (
+                   *_ROUNDS, cases.Option('blocks', 1 << 16, 'of the volume',
+                                          quick=1 << 12)),
+               ('cargo', 'fio', 'qemu-storage-daemon')),
     cases.Case('neighbour', 'Cached reads of a volume while another one is'
                ' attached, detached, resized, trimmed, or hangs.',
                'neighbour:neighbour', _SERVED, _ROUNDS, ('nbdkit',)),
