@@ -96,7 +96,7 @@ proptest! {
                 let found = reader.find(block as u64);
                 if let Some(found) = found {
                     prop_assert!(is_open);
-                    prop_assert_eq!(Some(&(found.slot, found.checksum)), model.get(&(block as u64)));
+                    prop_assert_eq!(Some((found.slot, found.checksum)), model.get(&(block as u64)).copied());
                 }
                 if let (Some(before), true) = (before, changed == Some(block as u64)) {
                     prop_assert!(!reader.is_current(before));
