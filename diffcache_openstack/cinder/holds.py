@@ -98,6 +98,7 @@ class Holds:
         :raises VolumeBackendAPIException: one cannot be held, or was not to
             the end of the block; what was made of it may lack something
         """
+        times = [time.monotonic()]
         held = self._held()
         places = [place for volume in volumes for place in places_of(volume)
                   if place not in held]
@@ -106,7 +107,6 @@ class Holds:
             return
         lease = _Lease(self, operation)
         held.update(places)
-        times = [time.monotonic()]
         try:
             with lease:
                 for place in places:
