@@ -29,6 +29,8 @@ from diffcache_openstack.common import exceptions
 # Between a writer's last sign of life and the removal of what it left, where
 # locks do not exclude writers.
 GRACE_SECONDS = 3600.0
+# The purpose of the lock of those that remove or rewrite what is stored.
+MAINTENANCE = '-maintenance'
 _NAME = re.compile(r'[a-z0-9][a-z0-9-]{0,127}')
 
 

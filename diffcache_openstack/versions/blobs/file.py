@@ -317,6 +317,8 @@ class FileStore(base.BlobStore):
 
     def keep_reserve(self, size: int) -> None:
         with _translated('reserve'):
+            # A full store has no room for this file either.
+            self._open_internal(f'{_LOCK}{base.MAINTENANCE}').close()
             stream = self._open_internal(_RESERVE)
         with stream:
             before = os.fstat(stream.fileno()).st_size

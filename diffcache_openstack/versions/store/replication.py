@@ -164,7 +164,7 @@ def repair(access: store_access.StoreAccess, copy: base.BlobStore,
     :param damaged: names of blobs
     :returns: the names of those that were replaced
     """
-    with access.store.lock(store_access.MAINTENANCE):
+    with access.store.lock(base.MAINTENANCE):
         head = access.head()
         copying = _Copying(
             head, store_access.StoreAccess(copy, access.key), access.store,

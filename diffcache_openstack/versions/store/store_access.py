@@ -58,8 +58,6 @@ DAMAGE = (exceptions.IntegrityError, exceptions.FormatError,
 # and with a commit.
 _RESERVE_MARGIN = 1 << 20
 _COMMIT_MARGIN = 256 << 10
-# The lock of those that remove or rewrite what is stored.
-MAINTENANCE = '-maintenance'
 # What errors name: packs by their numbers, and other blobs.
 _PACK = re.compile(r'\bpack (\d+)\b')
 _BLOB = re.compile(r'\b(?:pack|index|map)-\d{8,}-[0-9a-z]+')
@@ -293,7 +291,7 @@ class StoreAccess:
     def writing_alone(self) -> Iterator['Writing']:
         """Hold the lock for commits, and that of maintenance, meanwhile."""
         self.refuse_foreign()
-        with self.store.lock(MAINTENANCE), self._locked():
+        with self.store.lock(base.MAINTENANCE), self._locked():
             with self._prepared(None) as writing:
                 yield writing
 
@@ -373,7 +371,7 @@ class StoreAccess:
                 'delete and prune them that may change it ([versions] '
                 'maintains_store).')
         self.refuse_foreign()
-        with self.store.lock(MAINTENANCE), (
+        with self.store.lock(base.MAINTENANCE), (
                 contextlib.nullcontext() if self.is_shared
                 else self._locked()):
             before = self.store.reserved()
