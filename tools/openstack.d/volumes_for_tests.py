@@ -172,7 +172,8 @@ class BindMountNfsDriver(nfs.NfsDriver):
         folder = nfs_share.partition(':')[2]
         mounted = self._get_mount_point_for_share(nfs_share)
         os.makedirs(mounted, exist_ok=True)
-        if not os.path.ismount(mounted):
+        # What is mounted from the same filesystem does not look like a mount.
+        if not os.path.samefile(folder, mounted):
             processutils.execute('mount', '--bind', folder, mounted)
 
     def _get_capacity_info(self, nfs_share: str) -> tuple[float, float, float]:

@@ -416,6 +416,8 @@ class Cloud:
 
     def purge(self) -> None:
         """Remove what services keep; what was installed stays."""
+        for mounted in self._where.data.glob('cinder/mnt/*'):
+            shell.succeeds('umount', mounted)
         for path in (self._where.data, self._where.etc, self._where.log,
                      self._where.run, self._where.host):
             shutil.rmtree(path, ignore_errors=True)
