@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import resource
 import shutil
 import statistics
 import time
@@ -40,10 +41,11 @@ def writers(run: runs.Run) -> None:
     limit = min(found['zstd'], found['disk'])
     run.table('Saves of 8 processes into one store', (
         'Saves', 'MB/s', 'zstd -3 -T2, MB/s', 'Disk, MB/s',
-        'Of the least'), [(
+        'Of the least', 'CPU s', 'CPU s of zstd'), [(
             run.options.saves, f'{found["saves"]:.0f}',
             f'{found["zstd"]:.0f}', f'{found["disk"]:.0f}',
-            f'{found["saves"] / limit:.2f}')])
+            f'{found["saves"] / limit:.2f}', f'{found["saves_cpu"]:.1f}',
+            f'{found["zstd_cpu"]:.1f}')])
     rows = run.keep('commits', lambda: _commits(
         run.work / 'commits', run.options.commits))
     run.table('Commits of saves of one block each', (
@@ -56,6 +58,12 @@ def _rate(size: int, work: collections.abc.Callable[[], object]) -> float:
     started = time.monotonic()
     work()
     return size / (time.monotonic() - started) / 1e6
+
+
+def _children_cpu() -> float:
+    """Return the CPU seconds of processes that have ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def _write_durably(source: pathlib.Path, times: int) -> None:
@@ -95,7 +103,9 @@ def _beside(work: pathlib.Path, saves: int, mib: int) -> dict[str, float]:
         for path in paths:
             processes.run('zstd', '-q', '-3', '-T2', '-f', path, '-o', packed)
 
+    cpu = [_children_cpu()]
     found = {'zstd': _rate(size, compress)}
+    cpu.append(_children_cpu())
     found['disk'] = _rate(size, lambda: _write_durably(packed, saves))
     context = multiprocessing.get_context('fork')
     started = [context.Process(target=_save_all, args=(
@@ -109,6 +119,8 @@ def _beside(work: pathlib.Path, saves: int, mib: int) -> dict[str, float]:
             each.join()
 
     found['saves'] = _rate(size, save)
+    cpu.append(_children_cpu())
+    found |= {'zstd_cpu': cpu[1] - cpu[0], 'saves_cpu': cpu[2] - cpu[1]}
     there = version_store.VersionStore.open(file.FileStore(
         work / 'store')).versions()
     assert len(there) == saves, 'a save failed'
