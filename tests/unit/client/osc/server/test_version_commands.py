@@ -24,7 +24,6 @@ from diffcache_openstack.client.osc.server import version_stores
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
-from tests.unit.api import base as api
 from tests.unit.client import cloud
 from tests.unit.conductor import fakes
 
@@ -203,7 +202,7 @@ class TestVersions(VersionsTest):
             self.assertEqual({'versions_copied': 1}, self.shown(
                 version_stores.Replicate, '--wait', *options)['result'])
         self.app.client_manager.sdk_connection.current_project_id = \
-            api.PROJECT
+            cloud.base.PROJECT
         shown = self.shown(version_stores.ShowStore)
         self.assertEqual(0, shown['copy_lag']['versions'])
 
