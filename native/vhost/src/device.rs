@@ -411,9 +411,8 @@ impl Device {
     fn notify(&mut self, number: usize) {
         let ring = &mut self.rings[number];
         let is_due = ring.size > 0 && ring.is_notification_due(&self.memory).unwrap_or(false);
-        if let Some(call) = ring.call.as_ref().filter(|_| is_due) {
-            // It fails if the counter is full, and the guest is notified then.
-            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+        if is_due {
+            ring.interrupt();
         }
     }
 

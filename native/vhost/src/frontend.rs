@@ -48,7 +48,8 @@ pub mod kind {
 pub struct Kept {
     memory: File,
     kick: OwnedFd,
-    call: OwnedFd,
+    /// The other side notifies the guest.
+    pub call: OwnedFd,
     inflight: Option<(Vec<u8>, OwnedFd)>,
 }
 

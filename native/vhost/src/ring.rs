@@ -189,6 +189,14 @@ impl Ring {
         Ok(is_due)
     }
 
+    /// Notifies the guest.
+    pub fn interrupt(&self) {
+        if let Some(call) = &self.call {
+            // It fails if the counter is full, and the guest is notified then.
+            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+        }
+    }
+
     /// Has the guest notify the device of more requests. `true`: there are some already.
     pub fn listen(&self, memory: &Memory) -> io::Result<bool> {
         if self.by_index {

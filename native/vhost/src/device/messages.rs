@@ -141,6 +141,9 @@ impl Device {
             request::SET_VRING_CALL => {
                 let (ring, call) = self.notifier(&mut message)?;
                 self.rings[ring].call = call;
+                // The guest may not have been notified of what is answered already, also by a process
+                // before this one.
+                self.rings[ring].interrupt();
                 Ok(())
             }
             number => Err(invalid(&format!("request {number} is not known"))),

@@ -1,5 +1,7 @@
 //! What a guest that keeps to the rules gets.
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
 use super::*;
 use crate::frontend::kind;
 use crate::message::{request, Message, CONFIG_CHANGE};
@@ -321,4 +323,28 @@ fn pages_that_are_written_to_are_logged() {
             && is_marked(base + 0x2000)
     );
     assert!(!is_marked(base) && !is_marked(Guest::data_at(slot as usize + 1)));
+}
+
+/// What was answered without that, or by a process before, is seen.
+#[test]
+fn a_notifier_is_used_once_it_is_given() {
+    let is_readable = |guest: &Guest, call: &std::os::fd::OwnedFd| {
+        // What was said before is done.
+        guest.ask(request::GET_FEATURES, &[]).unwrap();
+        let now = Timespec::default();
+        poll(&mut [PollFd::new(call, PollFlags::IN)], Some(&now)).unwrap() == 1
+    };
+    let daemon = Daemon::new();
+    let (mut guest, process) = daemon.serve();
+    assert_eq!(0, guest.perform(kind::IN, 0, &[0; 512]).unwrap().0);
+    let call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    guest.tell(request::SET_VRING_CALL, &[0], &[&call]).unwrap();
+    assert!(is_readable(&guest, &call));
+    guest.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    process.join().unwrap().unwrap();
+    let _next = daemon.start();
+    let mut kept = guest.kept;
+    kept.call = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let guest = daemon.connect(kept);
+    assert!(is_readable(&guest, &guest.kept.call));
 }
