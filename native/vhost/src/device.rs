@@ -22,7 +22,7 @@ use messages::features;
 /// Rings of a guest at most: one for each of its processors.
 pub const RINGS: usize = 256;
 /// Bytes of requests that are under way, beyond which no more are taken.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 16 << 20;
 /// Requests of a ring that are taken before others have their turn.
 const TURN: usize = 256;
 

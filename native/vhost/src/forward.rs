@@ -86,7 +86,14 @@ impl Forward {
         while self.has_output() {
             match (&self.stream).write(&self.output[self.sent..]) {
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // It may never be empty, and what is moved is no more than what was sent.
+                    if self.sent >= self.output.len() / 2 {
+                        self.output.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -154,5 +161,46 @@ impl Forward {
         let used = self.input.len() - rest.len();
         self.input.drain(..used);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diffcache_nbd::protocol::Command;
+
+    use super::*;
+
+    #[test]
+    fn output_that_is_never_empty_takes_no_more_memory() {
+        const PART: usize = 64 << 10;
+        let (stream, mut daemon) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut forward = Forward {
+            stream,
+            output: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            waiting: Vec::new(),
+            partial: None,
+        };
+        let request = Request {
+            command: Command::Write,
+            is_durable: false,
+            cookie: 0,
+            offset: 0,
+            length: PART as u32,
+        };
+        let part = vec![0; PART];
+        let mut taken = vec![0; PART + request.encode().len()];
+        for step in 0..(512 << 20) / PART {
+            let put = |output: &mut Vec<u8>| io::copy(&mut &part[..], output).map(drop);
+            forward.add(0, (&request, 0), put).unwrap();
+            forward.send().unwrap();
+            if step >= 16 {
+                assert!(forward.has_output());
+                daemon.read_exact(&mut taken).unwrap();
+            }
+            assert!(forward.output.capacity() < 8 << 20, "step {step}");
+        }
     }
 }
