@@ -23,6 +23,7 @@ import fcntl
 import json
 import os
 import pathlib
+import stat
 import typing
 import uuid
 
@@ -260,3 +261,23 @@ def read_json(path: pathlib.Path) -> typing.Any:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
+
+
+def read_state(path: pathlib.Path, most: int = 64 << 20) -> typing.Any:
+    """Read a state file that another host may have written.
+
+    None for what is no regular file, or longer, or not JSON: a pipe would
+    never end.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(handle, 'rb') as stream:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+            return None
+        try:
+            return json.loads(stream.read(most))
+        except (ValueError, RecursionError):
+            return None

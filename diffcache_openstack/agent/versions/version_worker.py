@@ -434,8 +434,8 @@ def _series(guest, disk) -> str:
 def _all(store) -> list[catalogue.Version]:
     try:
         return store.versions()
-    except exceptions.NotFound:
-        return []  # Nothing was saved to it yet.
+    except store_access.NothingSaved:
+        return []
 
 
 def _running_guest(guest) -> snapshots.Guest | None:

@@ -72,7 +72,8 @@ class Backups:
         now = versioned.now()
         lease = dispatch.hook_lease((new.project_id, new.volume_id))
         try:
-            task_id = self._database.write(_begin, new, agent, now)
+            task_id = self._database.write(
+                _begin, new, agent, now, self._dispatcher.alone)
         except exceptions.Busy:
             # No queued task comes before it: cinder-backup repeats the call.
             self._database.write(plans.take_lease, lease, agent, now,
@@ -118,7 +119,7 @@ class Backups:
 
 
 def _begin(session: orm.Session, new: objects.NewVersion, agent: str,
-           when: datetime.datetime) -> str | None:
+           when: datetime.datetime, alone: tuple[str, ...]) -> str | None:
     row = _find(session, new.id)
     if row is not None:
         _check_same(row, new)
@@ -136,7 +137,7 @@ def _begin(session: orm.Session, new: objects.NewVersion, agent: str,
     task = objects.VersionTask(
         id=str(uuid.uuid4()), kind=versions.SAVE, project_id=new.project_id,
         volume_id=new.volume_id, version_id=new.id, alpha=new.alpha)
-    service.check_not_excluded(session, task,
+    service.check_not_excluded(session, task, alone,
                                f'back up volume {new.volume_id}')
     if row is None:
         db.create(session, new, when)

@@ -74,6 +74,11 @@ class Dispatcher:
         self._pool = concurrent.futures.ThreadPoolExecutor(
             1, thread_name_prefix='versions')
 
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The kinds of tasks beside which no other one writes."""
+        return project_shares.alone(self._conf)
+
     def wake(self) -> None:
         """Start a round soon, without waiting for it."""
         self._pool.submit(self._look)
@@ -119,7 +124,7 @@ class Dispatcher:
                    if entry.state == versions.RUNNING and entry.host in alive]
         shares = project_shares.Shares(
             running, self._hooked(tasks, now),
-            self._conf.versions.project_tasks)
+            self._conf.versions.project_tasks, self.alone)
         for entry in tasks:
             if entry.state == versions.RUNNING:
                 self._send_again(entry, alive, now)

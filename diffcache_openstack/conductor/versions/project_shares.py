@@ -19,6 +19,8 @@ import collections
 import collections.abc
 import itertools
 
+from oslo_config import cfg
+
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 
@@ -28,6 +30,8 @@ from diffcache_openstack.objects import versions
 WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
            versions.REKEY, versions.ACCEPT, versions.RECOVER)
 ALONE = (versions.REKEY, versions.ACCEPT, versions.RECOVER)
+# Where hosts only add, these accept first, and commit to the store itself.
+ALONE_BESIDE_INBOX = (*ALONE, versions.FORGET, versions.PRUNE)
 
 # A project, and its server, its volume, or a kind of task.
 Subject = tuple[str, str]
@@ -38,12 +42,18 @@ def subject(task: objects.VersionTask) -> Subject:
     return (task.project_id, task.server_id or task.volume_id or task.kind)
 
 
-def excludes(running: objects.VersionTask, task: objects.VersionTask) -> bool:
+def alone(conf: cfg.ConfigOpts) -> tuple[str, ...]:
+    """Return the kinds of tasks that no other writer may run beside."""
+    return (ALONE_BESIDE_INBOX if conf.versions.maintenance_hosts else ALONE)
+
+
+def excludes(running: objects.VersionTask, task: objects.VersionTask,
+             alone: collections.abc.Collection[str] = ALONE) -> bool:
     """Return whether a task cannot begin while another one is running."""
     if (running.project_id != task.project_id
             or not {running.kind, task.kind} <= set(WRITERS)):
         return False
-    return (running.kind in ALONE or task.kind in ALONE
+    return (running.kind in alone or task.kind in alone
             or subject(running) == subject(task)
             or running.version_id == task.version_id is not None)
 
@@ -58,12 +68,14 @@ class Shares:
     """
 
     def __init__(self, running: collections.abc.Sequence[objects.VersionTask],
-                 hooked: collections.abc.Set[Subject], limit: int) -> None:
+                 hooked: collections.abc.Set[Subject], limit: int,
+                 alone: collections.abc.Collection[str] = ALONE) -> None:
         self._running = list(running)
         self._hooked = hooked
         # Projects with a task that waits until it can run alone.
         self._closed: set[str] = set()
         self._limit = limit
+        self._alone = alone
         self._used = collections.Counter(task.project_id for task in running)
 
     def admits(self, task: objects.VersionTask) -> bool:
@@ -74,8 +86,9 @@ class Shares:
             return True
         is_free = not (
             task.project_id in self._closed or subject(task) in self._hooked
-            or any(excludes(each, task) for each in self._running))
-        if task.kind in ALONE:
+            or any(excludes(each, task, self._alone)
+                   for each in self._running))
+        if task.kind in self._alone:
             is_free = is_free and (task.project_id, '') not in self._hooked
             if not is_free:
                 # Those behind it wait, so that it has its turn.

@@ -341,7 +341,8 @@ class VersionService:
         now = versioned.now()
         lease = dispatch.hook_lease(project_shares.subject(task))
         try:
-            self._database.write(_begin_local, new, task, host, now)
+            self._database.write(_begin_local, new, task, host, now,
+                                 self._dispatcher.alone)
         except exceptions.Busy:
             # The hook tries again soon; no queued task comes before it.
             self._database.write(
@@ -541,25 +542,26 @@ def _diff(session, version_id, against, task_id, when):
         others=db.disks(other)), when)
 
 
-def _begin_local(session, new, task, host, when):
+def _begin_local(session, new, task, host, when, alone):
     if db_tasks.is_known(session, task.id):
         return
-    check_not_excluded(session, task, f'save server {new.server_id}')
+    check_not_excluded(session, task, alone, f'save server {new.server_id}')
     _create(session, new, task, when)
     db_tasks.sent(session, task.id, host, when)
 
 
 def check_not_excluded(session: orm.Session, task: objects.VersionTask,
-                       what: str) -> None:
+                       alone: tuple[str, ...], what: str) -> None:
     """Check that no running task has to end before a new one begins.
 
+    :param alone: kinds of tasks beside which no other writes
     :param what: is to be done, for the message
     :raises Busy: one has
     """
     alive = {each.name for each in host_rows.list_hosts(session) if each.alive}
     running = [entry for entry in db_tasks.open_tasks(session)
                if entry.state == versions.RUNNING and entry.host in alive
-               and project_shares.excludes(entry.task, task)]
+               and project_shares.excludes(entry.task, task, alone)]
     if running:
         raise exceptions.Busy(
             f'Cannot {what} yet: task {running[0].task.id} of its project is'

@@ -108,8 +108,15 @@ def take_numbers(session: orm.Session, store: ProjectStore,
     if row is None:
         # The first commit decides which writer has them.
         return least
-    first = [max(pair) for pair in zip(
-        least, (row.next_pack, row.next_map, row.next_version))]
+    known = row.next_pack, row.next_map, row.next_version
+    if any(now and asked > now + _MOST_NUMBERS
+           for asked, now in zip(least, known)):
+        raise exceptions.InvalidInput(
+            f'No catalogue gives the numbers {least}: {known} were taken.')
+    first = [max(pair) for pair in zip(least, known)]
+    if max(map(sum, zip(first, count))) >= 1 << 32:
+        raise exceptions.InvalidInput(
+            f'Project {store.project_id} has no numbers left for its store.')
     row.next_pack, row.next_map, row.next_version = map(
         sum, zip(first, count))
     return first

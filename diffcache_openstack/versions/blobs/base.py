@@ -228,6 +228,14 @@ class BlobStore(abc.ABC):
         return True
 
 
+def last_change(work: pathlib.Path) -> float:
+    """Return when a staging directory or a file in it was changed last.
+
+    :raises OSError: it is gone, or no directory
+    """
+    return max(path.lstat().st_mtime for path in (work, *work.iterdir()))
+
+
 @contextlib.contextmanager
 def removed(directory: pathlib.Path, kept: bool) -> Iterator[None]:
     """Remove a staging directory on exit.

@@ -253,11 +253,9 @@ class FileStore(base.BlobStore):
                 return False  # Its process is alive.
             if self.exclusive and work.name.startswith(_STAGING):
                 return True
-            newest = max(path.lstat().st_mtime
-                         for path in (work, *work.iterdir()))
+            return self._now() - base.last_change(work) > base.GRACE_SECONDS
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return self._now() - newest > base.GRACE_SECONDS
 
     def _now(self) -> float:
         """Return the time by the clock that blobs are dated with."""

@@ -114,12 +114,17 @@ def _share_client(store: Any) -> None:
         store._create_s3_client = functools.cache(make)
 
 
+def _prefix() -> str:
+    """Return how the names of this user's directories begin."""
+    return f'{_STAGING}{os.geteuid()}-'
+
+
 def _kept(work: str) -> pathlib.Path:
     """Return a directory of this user, which may have existed before.
 
     :raises PermanentError: another user has created one of that name
     """
-    prefix = f'{_STAGING}{os.geteuid()}-'
+    prefix = _prefix()
     directory = pathlib.Path(tempfile.gettempdir()) / f'{prefix}{work}'
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
@@ -243,10 +248,21 @@ class GlanceStore(base.BlobStore):
 
     @contextlib.contextmanager
     def staging(self, work: str | None = None) -> Iterator[pathlib.Path]:
-        directory = (pathlib.Path(tempfile.mkdtemp(prefix=_STAGING))
+        directory = (pathlib.Path(tempfile.mkdtemp(prefix=_prefix()))
                      if work is None else _kept(base.check_name(work)))
         with base.removed(directory, work is not None):
             yield directory
+
+    def works(self) -> list[pathlib.Path]:
+        # Of saves of this host, which alone removes what it has put.
+        return list(pathlib.Path(tempfile.gettempdir()).glob(f'{_prefix()}*'))
+
+    def is_abandoned(self, work: pathlib.Path) -> bool:
+        try:
+            idle = time.time() - base.last_change(work)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return idle > base.GRACE_SECONDS
 
     @contextlib.contextmanager
     def lock(self, purpose: str = '') -> Iterator[None]:

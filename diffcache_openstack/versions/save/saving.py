@@ -17,6 +17,7 @@ import datetime
 import hashlib
 import json
 import logging
+import os
 import pathlib
 import secrets
 import time
@@ -342,6 +343,13 @@ class _Save:
             self._staging, self._numbers.version, self._numbers.pack,
             self._numbers.map, self._access.level,
             self._journal(request, state, base))
+
+        def report(done: int, total: int) -> object:
+            # Others remove what has not changed for an hour, unless a lock
+            # says that its process is alive.
+            os.utime(self._staging)
+            return progress(done, total) if progress else None
+
         with state.reading() as place, native_errors.translated():
             source = _native.DiskSource(
                 place, state.info['format'], state.snapshot,
@@ -350,7 +358,7 @@ class _Save:
             return opened.save_disk(
                 source, compared.reference(base), target,
                 compared.other_parent(), self._regrouping(request, base),
-                progress)
+                report)
 
     def _journal(self, request: save_request.SaveRequest,
                  state: disk_states.DiskState, base: catalogue.Base | None

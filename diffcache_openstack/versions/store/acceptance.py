@@ -167,7 +167,8 @@ class _Acceptance:
                 self._copy(blob, sizes[blob], staging)
             self._verify(head, proposal, staging)
         except exceptions.DiffCacheError:
-            for blob in new:
+            # Another host may have accepted it meanwhile.
+            for blob in set(new) - self._access.head_or_new().blobs():
                 self._access.store.delete(blob)
             raise
         self._access.store.flush()
@@ -200,9 +201,9 @@ class _Acceptance:
         :param size: bytes that are copied; the host may add others meanwhile
         """
         store, path = self._access.store, staging / name
+        local_files.copy(self._inbox, name, path, size)
         # One of an attempt that was interrupted is not named by any catalogue.
         store.delete(name)
-        local_files.copy(self._inbox, name, path, size)
         store.put_file(name, path)
 
     def _verify(self, head: catalogue.Catalogue,

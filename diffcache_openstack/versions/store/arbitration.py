@@ -110,6 +110,11 @@ def commit(store: base.BlobStore, arbiter: Arbiter, new: catalogue.Catalogue,
     try:
         arbiter.move(known, position)
     except exceptions.Busy as exc:
+        there = commits.try_read(store, new.number)
+        if there is not None and there.digest == position.digest:
+            # It was decided; the answer was lost, and others went on.
+            new.digest = position.digest
+            return
         store.delete(candidate)
         raise exceptions.Conflict(
             f'Catalogue {new.number} was committed by another writer '

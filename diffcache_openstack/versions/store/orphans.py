@@ -47,6 +47,15 @@ def claimed(store: base.BlobStore) -> set[str]:
             for name in upload_journal.UploadJournal(store, work).listed()}
 
 
+def of_live(store: base.BlobStore) -> set[str]:
+    """Return the blobs of writers that may be alive.
+
+    To be read before the head: then these have been committed at most since.
+    """
+    return {name for work in store.works() if not store.is_abandoned(work)
+            for name in upload_journal.UploadJournal(store, work).listed()}
+
+
 def remove(store: base.BlobStore, head: catalogue.Catalogue | None,
            kept: Collection[str], is_complete: bool) -> None:
     """Remove what killed writers left; the lock must be held.

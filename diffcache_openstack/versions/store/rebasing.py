@@ -38,6 +38,10 @@ def rebase(mine: catalogue.Catalogue, last: catalogue.Catalogue
     """
     before = mine.before
     assert before is not None
+    if mine.block_size != last.block_size:
+        raise exceptions.Conflict(
+            f'Another writer created the store, with blocks of '
+            f'{last.block_size} bytes.')
     merged = last.copy()
     for name in ('packs', 'maps'):
         _merge(name, _changes(getattr(mine, name), getattr(before, name)),
@@ -136,10 +140,14 @@ def _doubtful(mine: catalogue.Catalogue, before: catalogue.Catalogue,
 
 def _has_lost(head: catalogue.Catalogue, before: catalogue.Catalogue) -> bool:
     """Return whether packs or maps are gone, or not as they were."""
-    return (any(number in before.packs for number
-                in head.packs.differences(before.packs))
-            or any(number in before.maps for number
-                   in head.maps.differences(before.maps)))
+    try:
+        return (any(number in before.packs for number
+                    in head.packs.differences(before.packs))
+                or any(number in before.maps for number
+                       in head.maps.differences(before.maps)))
+    except exceptions.NotFound:
+        # A segment of the former catalogue is gone, so that is unknown.
+        return True
 
 
 def lost(head: catalogue.Catalogue, last: catalogue.Catalogue) -> bool:

@@ -240,11 +240,24 @@ def _head_of(copy: base.BlobStore, source: catalogue.Catalogue
             or head.number == source.number and head.digest != source.digest):
         found = (f'is ahead of the store: it has catalogue {head.number}, and '
                  f'the store {source.number}')
+    elif other := _diverged(head, source):
+        found = (f'has version {other}, in whose place the store has another '
+                 f'one: the store was put back to an earlier state, and saved '
+                 f'to since')
     else:
         return head
     raise exceptions.Conflict(
         f'The copy {found}. It is not overwritten: name another place for the '
         f'copy, or remove all of it if none of its versions is needed.')
+
+
+def _diverged(copy: catalogue.Catalogue, source: catalogue.Catalogue
+              ) -> str | None:
+    """Return a version of a copy whose number another one of the store has."""
+    return next((
+        version.id for number, version in copy.versions.table.items()
+        if (now := source.versions.table.get(number)) is not None
+        and now.id != version.id), None)
 
 
 def _mark_of(head: catalogue.Catalogue) -> tuple[int, str]:

@@ -20,9 +20,11 @@ later numbers meanwhile.
 import dataclasses
 import pathlib
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import record_checks
 
 _FILE = 'numbers'
 
@@ -46,9 +48,37 @@ def free(head: catalogue.Catalogue) -> Numbers:
     return Numbers(head.next_pack, head.next_map, head.next_version)
 
 
+def check(end: Numbers) -> None:
+    """Check that a catalogue can have the numbers before these.
+
+    :raises PermanentError: they are too large
+    """
+    try:
+        for number in dataclasses.astuple(end):
+            record_checks.number(number)
+    except ValueError as exc:
+        raise exceptions.PermanentError(
+            f'The store has no numbers left: {exc}.') from exc
+
+
+def are_free(head: catalogue.Catalogue, first: Numbers, count: Numbers
+             ) -> bool:
+    """Return whether a catalogue has nothing of these numbers.
+
+    It has if the work was committed before, and its versions were deleted, or
+    if an arbiter has forgotten numbers.
+    """
+    end = first.plus(count)
+    return not (
+        any(number in head.packs for number in range(first.pack, end.pack))
+        or any(number in head.maps for number in range(first.map, end.map))
+        or any(number in head.versions.table
+               for number in range(first.version, end.version)))
+
+
 def taken(staging: pathlib.Path) -> list[tuple[Numbers, Numbers]]:
     """Return the numbers that a writer has taken: first ones, and counts."""
-    found = files.read_json(staging / _FILE) or []
+    found = files.read_state(staging / _FILE) or []
     return [(Numbers(*first), Numbers(*count)) for first, count in found]
 
 

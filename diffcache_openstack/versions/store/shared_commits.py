@@ -98,7 +98,12 @@ def _attempt(access: 'store_access.StoreAccess', head: catalogue.Catalogue
             f'Catalogue {head.number} was refused, or is no longer there.')
     next_head = head.copy()
     next_head.number += 1
-    replaced = segments.pack(access.store, next_head)
+    try:
+        replaced = segments.pack(access.store, next_head)
+    except exceptions.NotFound as exc:
+        if access.completed_head().number == head.number:
+            raise
+        raise exceptions.Conflict(str(exc)) from exc
     try:
         if access.arbiter is None:
             commits.commit(access.store, next_head, access.key)

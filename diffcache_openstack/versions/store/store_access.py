@@ -70,6 +70,10 @@ class Distrusted(exceptions.Busy):
     """
 
 
+class NothingSaved(exceptions.NotFound):
+    """A store has no versions yet."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Writing:
     """What a writer has.
@@ -153,14 +157,13 @@ class StoreAccess:
     def head(self) -> catalogue.Catalogue:
         """Return the last committed catalogue.
 
-        :raises NotFound: the store has no versions yet
+        :raises NothingSaved: the store has no versions yet
         :raises InvalidInput: the store has another key
         :raises IntegrityError: it is not what this suite committed last
         """
         head = self._load()
         if head is None:
-            raise exceptions.NotFound(
-                'The store has no versions: save one first.')
+            raise NothingSaved('The store has no versions: save one first.')
         return head
 
     def head_or_new(self) -> catalogue.Catalogue:
@@ -307,11 +310,13 @@ class StoreAccess:
         if not self.is_shared:
             return reservations.free(writing.head)
         before = reservations.taken(writing.staging)
-        if at < len(before) and before[at][1] == count:
+        if (at < len(before) and before[at][1] == count
+                and reservations.are_free(writing.head, *before[at])):
             return before[at][0]
         if self.arbiter is not None:
             first = self.arbiter.take_numbers(
                 reservations.free(writing.head), count)
+            reservations.check(first.plus(count))
             reservations.note(writing.staging, first, count)
             return first
         with self._locked():
@@ -344,6 +349,8 @@ class StoreAccess:
         with contextlib.ExitStack() as stack:
             with self._locked():
                 staging = stack.enter_context(self.store.staging(work))
+                alive = (set() if self.store.exclusive
+                         else orphans.of_live(self.store))
                 head = self._load_completed(maintains)
                 if maintains and head is not None:
                     commits.mark(self.store, head.store_id)
@@ -353,7 +360,7 @@ class StoreAccess:
                                     time.clock_gettime(time.CLOCK_BOOTTIME))
                 if listed:
                     journal.return_files(head.blobs() if head else set())
-                orphans.remove(self.store, head, listed, maintains)
+                orphans.remove(self.store, head, alive | listed, maintains)
             if head is not None:
                 head.before = head.copy()
             yield Writing(staging, head)
@@ -538,7 +545,9 @@ class StoreAccess:
                 local_files.missing_as_native(
                     self.read_range if self._reads.ranged else local.read),
                 local_files.missing_as_native(local),
-                *([] if whole else [(head.next_map, pack, blob)]))
+                *([] if whole else [(
+                    head.next_map, local_files.missing_as_native(pack),
+                    local_files.missing_as_native(blob))]))
             if self.key is not None and head.key_number > 1:
                 # Loads cryptography, which other stores do not need.
                 from diffcache_openstack.versions.store import key_chain

@@ -77,7 +77,8 @@ class UploadJournal:
             self._write(_SENT, sent := sent | {name: checksum})
 
     def _read(self, what: str) -> dict[str, str]:
-        return files.read_json(self._staging / what) or {}
+        found = files.read_state(self._staging / what)
+        return found if isinstance(found, dict) else {}
 
     def _write(self, what: str, fields: dict[str, str]) -> None:
         files.write_json(self._staging / what, fields)

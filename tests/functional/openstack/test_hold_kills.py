@@ -42,7 +42,7 @@ class TestKills(test_holds.HoldsTest):
                          f'{self.host}-ssd-cache')
 
     @contextlib.contextmanager
-    def held(self):
+    def holding(self):
         """Copies of volumes do not begin meanwhile."""
         wait = self.files / 'wait'
         wait.touch()
@@ -72,7 +72,7 @@ class TestKills(test_holds.HoldsTest):
         :returns: what that returns, and the last record before it
         """
         least = self.durable()
-        with self.held():
+        with self.holding():
             made = make()
             self.wait_until(lambda: not self.is_in_write_back(),
                             'the volume is held')
@@ -120,7 +120,7 @@ class TestKills(test_holds.HoldsTest):
                      'diffcache-conductor'))]
         for is_held, name in cases:
             least = self.durable()
-            with self.held():
+            with self.holding():
                 made = self.storage.create_backup(volume_id=self.kept,
                                                   force=True)
                 self.wait_until(lambda: not self.is_in_write_back(),

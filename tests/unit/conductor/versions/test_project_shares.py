@@ -11,6 +11,7 @@
 #    under the License.
 """Projects take turns, each with a share."""
 
+import types
 import uuid
 
 from diffcache_openstack.conductor.versions import project_shares
@@ -87,6 +88,21 @@ class TestShares(base.TestCase):
         self.assertTrue(shares.admits(task('b', versions.SAVE, 's2')))
         shares = self.shares(task('a', versions.REKEY))
         self.assertFalse(shares.admits(save))
+
+    def test_beside_an_inbox_deletions_and_prunes_run_alone(self):
+        def conf(hosts):
+            return types.SimpleNamespace(versions=types.SimpleNamespace(
+                maintenance_hosts=hosts))
+
+        save = task('a', versions.SAVE, 's1')
+        for hosts, is_beside in (([], True), (['keeper'], False)):
+            alone = project_shares.alone(conf(hosts))
+            for kind in (versions.FORGET, versions.PRUNE):
+                shares = project_shares.Shares([save], set(), 4, alone)
+                self.assertEqual(is_beside, shares.admits(task('a', kind)))
+                # Hooks and backups of volumes ask so.
+                self.assertEqual(not is_beside, project_shares.excludes(
+                    task('a', kind), save, alone))
 
     def test_hook_that_waits_is_next(self):
         shares = self.shares(hooked=[('a', 's1'), ('a', '')])

@@ -13,12 +13,15 @@
 
 import functools
 import io
+import os
+import time
 from unittest import mock
 
 from glance_store import exceptions as store_exceptions
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.blobs import base as blobs
 from diffcache_openstack.versions.blobs import glance
 from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.store import commits
@@ -40,6 +43,15 @@ class TestGlanceStore(conformance.Conformance, base.TestCase):
         self.store.create('a', b'bytes')
         self.assertEqual(b'bytes',
                          (self.directory / 'blobs' / 'a').read_bytes())
+
+    def test_directories_of_live_writers_are_known(self):
+        for work in (None, 'work-1'):
+            with self.store.staging(work) as staging:
+                self.assertIn(staging, self.store.works())
+                self.assertFalse(self.store.is_abandoned(staging))
+                old = time.time() - blobs.GRACE_SECONDS - 1
+                os.utime(staging, (old, old))
+                self.assertTrue(self.store.is_abandoned(staging))
 
     def test_a_killed_writer_may_leave_a_part(self):
         self.assertFalse(self.store.atomic)
