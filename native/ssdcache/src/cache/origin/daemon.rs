@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
@@ -42,8 +43,8 @@ pub struct Daemon {
 
 struct Running {
     child: Child,
-    /// The last line of its output.
-    said: Arc<Mutex<String>>,
+    /// Returns the last line of its output, once that has ended.
+    said: Option<JoinHandle<String>>,
 }
 
 impl Daemon {
@@ -119,10 +120,7 @@ impl Daemon {
 
     fn start(&self, running: &mut Option<Running>, address: &Address) -> io::Result<Connection> {
         let mut child = spawn(self.command())?;
-        let said = Arc::new(Mutex::new(String::new()));
-        if let Some(output) = child.stderr.take() {
-            pass_on(output, said.clone())?;
-        }
+        let said = child.stderr.take().map(pass_on).transpose()?;
         let found = running.insert(Running { child, said });
         let begun = Instant::now();
         loop {
@@ -145,8 +143,10 @@ impl Daemon {
 }
 
 impl Running {
-    fn why_it_ended(&self) -> io::Error {
-        let said = self.said.lock().unpoisoned();
+    fn why_it_ended(&mut self) -> io::Error {
+        // Some of its output may not have been read yet.
+        let said = self.said.take().and_then(|said| said.join().ok());
+        let said = said.unwrap_or_default();
         io::Error::other(format!("{PROGRAM} could not open the origin: {said}"))
     }
 
@@ -239,15 +239,14 @@ fn identity_of_nbd(options: &Map<String, Value>) -> String {
     }
 }
 
-/// Copies a daemon's output to the log, and keeps the last line.
-fn pass_on(output: ChildStderr, said: Arc<Mutex<String>>) -> io::Result<()> {
+/// Copies a daemon's output to the log, and returns the last line.
+fn pass_on(output: ChildStderr) -> io::Result<JoinHandle<String>> {
     let write = move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            log::warn!("{PROGRAM}: {line}");
-            *said.lock().unpoisoned() = line;
-        }
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let lines = lines.inspect(|line| log::warn!("{PROGRAM}: {line}"));
+        lines.last().unwrap_or_default()
     };
-    std::thread::Builder::new().spawn(write).map(drop)
+    std::thread::Builder::new().spawn(write)
 }
 
 type Start = (Command, Sender<io::Result<Child>>);
