@@ -36,6 +36,20 @@ pub fn point() {
     thread::yield_now();
 }
 
+/// Starts a thread of a scope, in schedules always.
+///
+/// # Errors
+/// The system has no room for one.
+pub fn start_in<'s, T: Send + 's>(
+    scope: &'s thread::Scope<'s, '_>,
+    work: impl FnOnce() -> T + Send + 's,
+) -> std::io::Result<thread::ScopedJoinHandle<'s, T>> {
+    #[cfg(feature = "schedules")]
+    return Ok(scope.spawn(work));
+    #[cfg(not(feature = "schedules"))]
+    thread::Builder::new().spawn_scoped(scope, work)
+}
+
 /// What depends on how long something took; in schedules it is either.
 #[inline]
 #[must_use]

@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_base::sync::{thread, MutexGuard};
+use diffcache_base::sync::{start_in, thread, MutexGuard};
 
 use super::entries::STEP;
 use super::state::dirty::DirtyBlock;
@@ -225,7 +225,9 @@ impl Cache {
         };
         thread::scope(|scope| {
             let more = (size..chosen.len()).step_by(size).take(copiers - 1);
-            let others: Vec<_> = more.map(|_| scope.spawn(copy)).collect();
+            let warn = |error: &io::Error| log::warn!("Fewer threads write back: {error}");
+            let others = more.map_while(|_| start_in(scope, copy).inspect_err(warn).ok());
+            let others: Vec<_> = others.collect();
             let (mut failed, mut copied) = copy();
             for other in others {
                 let (result, some) = other.join().unwrap_or_else(|panic| resume_unwind(panic));
