@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use diffcache_control::{listen, listen_for_group};
 use diffcache_ssdcache::cache::{Cache, Task};
-use diffcache_ssdcache::shared::hits::ROOM;
+use diffcache_ssdcache::shared::hits::MOST;
 use serde_json::json;
 
 use crate::config::Config;
@@ -103,7 +103,7 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     start(move || loop {
         std::thread::sleep(WRITE_BACK);
         for volume in written_back.volumes() {
-            written_back.take_hits(&volume, ROOM);
+            written_back.take_hits(&volume, MOST);
         }
         begin(&written_back, written_back.take_due(), "write blocks back");
     })

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::latency::{Latency, Total};
 use super::Cache;
-use crate::shared::hits::ROOM;
+use crate::shared::hits::MOST;
 
 /// Steps of a curve that is shown, at most.
 const STEPS: usize = 1000;
@@ -141,7 +141,7 @@ impl Cache {
     /// Ends an epoch of all volumes: [`epoch`](super::Volume::epoch) returns this one from now on.
     pub fn end_epoch(&self) {
         for volume in self.volumes() {
-            self.take_hits(&volume, ROOM);
+            self.take_hits(&volume, MOST);
             volume.access.cut(&volume.hit, &volume.miss);
         }
     }

@@ -4,12 +4,14 @@
 use std::io;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::sync::atomic::Ordering;
 use diffcache_base::sync::Arc;
 use diffcache_partitions::Cursor;
 
 use super::entries::STEP;
 use super::volume::{Counters, Volume};
-use super::Cache;
+use super::{Cache, CacheError};
+use crate::device::format::BLOCK;
 use crate::shared::hits::Hit;
 use crate::shared::index::{Facts, SERIAL_BYTES};
 use crate::shared::Lent;
@@ -18,8 +20,13 @@ impl Cache {
     /// Has where the blocks of a volume are shared from now on, in place of what was before.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is no memory, or the volume is being detached.
     pub fn lend(&self, volume: &Volume) -> io::Result<Arc<Lent>> {
+        if volume.ending.load(Ordering::Acquire) {
+            return Err(io::Error::other(CacheError::Detaching(
+                volume.name().to_owned(),
+            )));
+        }
         let mut serial = [0; SERIAL_BYTES];
         let name = volume.name().bytes();
         serial
@@ -50,16 +57,18 @@ impl Cache {
 
     /// Ends what [`lend`](Self::lend) began.
     pub fn take_back(&self, volume: &Volume) {
-        self.lock().blocks.set_mirror(volume.id, None);
+        // Without its mirror, the index has blocks that are not current.
         if let Some(lent) = volume.lent.write().unpoisoned().take() {
             lent.index.set_open(false);
         }
+        self.lock().blocks.set_mirror(volume.id, None);
     }
 
     /// Has processes of guests see whether they may read the cache, and the sizes of volumes.
     pub(super) fn refresh_lent(&self) {
         for volume in self.volumes() {
-            if let Some(lent) = volume.lent.read().unpoisoned().as_ref() {
+            // Alone, or one that took an older state would set it after this.
+            if let Some(lent) = volume.lent.write().unpoisoned().as_ref() {
                 lent.index.set_size(volume.size());
                 lent.index.set_open(self.is_active(&volume));
             }
@@ -73,7 +82,9 @@ impl Cache {
             return;
         };
         let mut hits = lent.hits();
-        let taken = hits.take(most);
+        let mut taken = hits.take(most);
+        let blocks = volume.size().div_ceil(BLOCK as u64);
+        taken.retain(|hit| hit.block + hit.count <= blocks);
         for some in taken.chunks(STEP) {
             self.count_hits(volume, some);
         }
@@ -90,7 +101,7 @@ impl Cache {
         for Hit { block, count, took } in hits {
             Counters::add(&volume.counters.reads, *count);
             Counters::add(&volume.counters.hits, *count);
-            let bytes = crate::device::format::BLOCK as u64;
+            let bytes = BLOCK as u64;
             if !volume.passes(block * bytes, (count * bytes) as usize) {
                 volume.access.note(*block..block + count);
             }

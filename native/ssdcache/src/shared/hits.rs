@@ -14,8 +14,11 @@ use super::memory::Memory;
 
 /// Reads that the ring has.
 pub const ROOM: usize = 1 << 16;
+/// Reads that are taken at once where nothing else bounds it: who makes them up delays others no longer.
+pub const MOST: usize = 1 << 13;
 const BITS: u32 = 40;
-const COUNT_BITS: u32 = 8;
+/// A process reads 64 KiB at once.
+const COUNT_BITS: u32 = 4;
 /// A unit of time, in nanoseconds.
 const UNIT: u64 = 256;
 
