@@ -84,6 +84,11 @@ impl<T> Reads<T> {
         ring.wait()
     }
 
+    /// Begins those that were added.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), Ring::submit)
+    }
+
     /// The next one that ended, and its bytes if they could be read.
     pub fn next(&mut self) -> Option<Ended<'_, T>> {
         self.0

@@ -23,6 +23,8 @@ use messages::features;
 pub const RINGS: usize = 256;
 /// Bytes of requests that are under way, beyond which no more are taken.
 const MOST_BYTES: usize = 16 << 20;
+/// What a request counts as at least: it takes memory, and the daemon time, without data, too.
+const LEAST_BYTES: usize = 16 << 10;
 /// Requests of a ring that are taken before others have their turn.
 const TURN: usize = 256;
 
@@ -279,11 +281,12 @@ impl Device {
             return self.finish(place, Ok(0), (request.status, Status::Failed));
         }
         let has_data = is_read || command == Command::Write;
+        let bytes = if has_data { length as usize } else { 0 };
         let pending = Pending {
             place,
             into: std::mem::take(&mut chain.writable),
             status: request.status,
-            bytes: if has_data { length as usize } else { 0 },
+            bytes: bytes.max(LEAST_BYTES),
         };
         self.bytes += pending.bytes;
         self.rings[place.0].running += 1;
@@ -326,13 +329,17 @@ impl Device {
         }
     }
 
-    /// Waits until a read of the device ends, or there is something else to do. `false`: none is under
-    /// way.
+    /// Has the kernel read the device, and waits until a read ends or there is something else to do, such
+    /// as rings that wait. `false`: there is nothing yet.
     pub fn wait_for_reads(&mut self) -> io::Result<bool> {
+        let has_waiting = self.has_waiting();
         if !self.cached.reads.is_busy() {
-            return Ok(false);
+            return Ok(has_waiting);
         }
-        self.cached.reads.wait(true)?;
+        match has_waiting {
+            true => self.cached.reads.submit()?,
+            false => self.cached.reads.wait(true)?,
+        }
         self.take_reads();
         Ok(true)
     }
@@ -423,6 +430,10 @@ impl Device {
             return Ok(());
         }
         self.size = size;
+        self.tell_of_change()
+    }
+
+    fn tell_of_change(&self) -> io::Result<()> {
         match &self.backend {
             None => Ok(()),
             Some(backend) => crate::message::send(

@@ -103,8 +103,8 @@ fn serve(device: &mut Device, stream: &UnixStream) -> io::Result<()> {
         tv_nsec: 0,
     };
     loop {
-        let is_waited_for = device.has_waiting() || device.wait_for_reads()?;
-        let timeout = Some(&now).filter(|_| is_waited_for);
+        let is_due = device.wait_for_reads()?;
+        let timeout = Some(&now).filter(|_| is_due);
         events.clear();
         match epoll::wait(device.epoll(), spare_capacity(&mut events), timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

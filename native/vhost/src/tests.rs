@@ -104,6 +104,8 @@ impl Export for Volume {
 
     fn flush(&self) -> io::Result<()> {
         self.note("flush".into());
+        let held = self.held.lock().unwrap();
+        drop(self.released.wait_while(held, |held| *held).unwrap());
         Ok(())
     }
 }

@@ -224,6 +224,18 @@ impl<T> Ring<T> {
     /// The kernel refuses.
     pub fn wait(&mut self) -> io::Result<()> {
         let waits = self.ring.completion().is_empty();
+        self.enter(waits)
+    }
+
+    /// Has the kernel do what was begun.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.enter(false)
+    }
+
+    fn enter(&mut self, waits: bool) -> io::Result<()> {
         let begun = Instant::now();
         let new = self.reads.iter_mut().flatten();
         new.for_each(|read| read.at = read.at.or(Some(begun)));
@@ -231,7 +243,7 @@ impl<T> Ring<T> {
             match self.ring.submit_and_wait(usize::from(waits)) {
                 Ok(_) => break,
                 Err(error) if is_passing(&error) => {
-                    if !self.ring.completion().is_empty() {
+                    if !waits || !self.ring.completion().is_empty() {
                         break;
                     }
                     std::thread::yield_now();

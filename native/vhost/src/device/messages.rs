@@ -96,7 +96,8 @@ impl Device {
             request::SET_LOG_FD | request::SET_VRING_ERR => Ok(()),
             request::SET_BACKEND_REQ_FD => {
                 self.backend = Some(UnixStream::from(message.file()?));
-                Ok(())
+                // The size may have changed while QEMU was not connected.
+                self.tell_of_change()
             }
             request::SET_INFLIGHT_FD => self.set_inflight(&mut message),
             request::SET_VRING_NUM => {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::RINGS;
 use crate::frontend::{kind, BASE, BUFFERS, MEMORY, SIZE as RING};
-use crate::message::{request, send, Kind};
+use crate::message::{request, send, Kind, Message};
 
 /// A header of a read at a place.
 fn put_header(guest: &Guest, at: u64, kind: u32) {
@@ -227,4 +227,27 @@ fn a_frontend_that_leaves_at_once_or_in_a_message() {
         drop(stream);
         assert_eq!(bytes == 0, process.join().unwrap().is_ok());
     }
+}
+
+#[test]
+fn requests_without_data_are_limited() {
+    let daemon = Daemon::new();
+    let (mut guest, process) = daemon.serve();
+    daemon.volume.hold(true);
+    guest.begin_request(kind::FLUSH, 0, 0).unwrap();
+    for _ in 0..20 {
+        // The same one again and again.
+        (0..RING).for_each(|_| guest.offer(0).unwrap());
+        guest.kick_anyway().unwrap();
+        // By the second answer, it was seen.
+        for _ in 0..2 {
+            guest.ask(request::GET_FEATURES, &[]).unwrap();
+        }
+    }
+    guest.tell(request::GET_VRING_BASE, &[0], &[]).unwrap();
+    daemon.volume.hold(false);
+    let taken = Message::receive(&guest.stream).unwrap().unwrap().half(4);
+    assert!(taken <= 1024, "{taken}");
+    drop(guest);
+    process.join().unwrap().unwrap();
 }
