@@ -18,8 +18,9 @@ use nix::sys::signal::{SigSet, Signal};
 
 /// Time to write dirty blocks back, while clients are served.
 const DRAIN: Duration = Duration::from_secs(60);
-/// An origin to which nothing was written for this time is not waited for.
-const STALLED: Duration = Duration::from_secs(3);
+/// An origin to which nothing was written for this time is not waited for. Many large writes to a slow
+/// one end at the same time.
+const STALLED: Duration = Duration::from_secs(15);
 /// Time to complete requests that are under way, and to flush.
 const FLUSH: Duration = Duration::from_secs(2);
 /// Time to send the answers of completed requests.
