@@ -71,7 +71,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_epoll_pwait2,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_ftruncate,
     libc::SYS_futex,
@@ -145,5 +144,27 @@ fn filter() -> io::Result<()> {
     match set {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a file's owner, and so any process of the user, could be sent signals.
+    #[test]
+    fn files_have_no_owner_set() {
+        let set = || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            filter().unwrap();
+            // SAFETY: it changes nothing of memory.
+            let set = unsafe { libc::fcntl(0, libc::F_SETOWN, 1) };
+            (set, io::Error::last_os_error().raw_os_error())
+        };
+        // The filter is of the thread alone.
+        assert_eq!(
+            (-1, Some(libc::EPERM)),
+            std::thread::spawn(set).join().unwrap()
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! process ends, too: the next one serves those of volumes that it has.
 
 use std::collections::HashMap;
-use std::fs::{create_dir, read_dir, set_permissions, Permissions};
+use std::fs::{create_dir, read_dir, set_permissions, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -39,6 +39,8 @@ pub const SUFFIX: &str = ".vhost";
 const SHORT: Duration = Duration::from_millis(200);
 /// One that failed, only after this time: QEMU tries to connect again as often.
 const FAILED: Duration = Duration::from_secs(1);
+/// After others that failed, twice the time of the one before; at most this.
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// The volumes that are served by vhost-user.
 pub struct Guests {
@@ -106,14 +108,6 @@ impl Guests {
         &self.volumes.cache
     }
 
-    fn path(&self, name: &str) -> io::Result<PathBuf> {
-        if name.contains('/') || name.starts_with('.') {
-            let why = format!("{name:?} is no name of a socket");
-            return Err(io::Error::new(ErrorKind::InvalidInput, why));
-        }
-        Ok(self.directory.join(name))
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Guest>>> {
         self.open.lock().unpoisoned()
     }
@@ -126,10 +120,11 @@ impl Guests {
     /// Serves a volume, if it is not yet: QEMU can connect when this returns.
     ///
     /// # Errors
-    /// It is held, or its blocks are read by threads; the system refused.
+    /// It is held or being detached, or blocks are read by threads; the system refused.
     pub fn open(self: &Arc<Self>, volume: &Volume) -> io::Result<()> {
         let name = volume.name();
-        let path = self.path(name)?;
+        // Who connects is asked for nothing else: the name is a secret.
+        let path = self.directory.join(volume.export());
         let mut open = self.lock();
         if open.contains_key(name) {
             return Ok(());
@@ -137,16 +132,20 @@ impl Guests {
         if volume.is_held() {
             return Err(io::Error::other("the volume is held"));
         }
+        if self.cache().files().is_none() {
+            return Err(no_files());
+        }
+        let lent = self.cache().lend(volume)?;
         if !self.directory.exists() {
             create_dir(&self.directory)?;
-            // Members of the group reach sockets in it.
+            // Members of the group reach sockets in it whose names they know.
             set_permissions(&self.directory, Permissions::from_mode(0o711))?;
         }
         let guest = Arc::new(Guest {
             name: name.to_owned(),
             listener: listen_for_group(&path, self.group)?,
             path,
-            lent: self.cache().lend(volume)?,
+            lent,
             nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -163,7 +162,9 @@ impl Guests {
     /// # Errors
     /// The socket could not be removed.
     pub fn close(&self, volume: &Volume) -> io::Result<()> {
-        let Some(guest) = self.lock().remove(volume.name()) else {
+        // To the end: another socket would be removed.
+        let mut open = self.lock();
+        let Some(guest) = open.remove(volume.name()) else {
             return Ok(());
         };
         self.cache().take_back(volume);
@@ -179,12 +180,13 @@ impl Guests {
             let entry = entry?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let served = match self.cache().volume(&name) {
-                Ok(volume) => self.open(&volume),
-                Err(_) => remove_socket(&entry.path()),
+            let mut volumes = self.cache().volumes().into_iter();
+            let served = match volumes.find(|volume| volume.export() == name) {
+                Some(volume) => self.open(&volume),
+                None => remove_socket(&entry.path()),
             };
             if let Err(error) = served {
-                log::warn!("Volume {name}: could not serve it by vhost-user again: {error}");
+                log::warn!("Could not serve socket {name} of vhost-user again: {error}");
             }
         }
         Ok(())
@@ -193,10 +195,11 @@ impl Guests {
     /// Has a process serve a guest, again and again.
     fn keep(self: &Arc<Self>, guest: &Guest) {
         let name = &guest.name;
+        let mut least = SHORT;
         loop {
             let begun = Instant::now();
             let ended = self.run(guest);
-            let least = if ended.is_ok() { SHORT } else { FAILED };
+            least = rest(ended.is_ok(), least);
             let state = guest.state();
             if let (Err(error), false) = (&ended, state.is_closing) {
                 log::warn!("Volume {name}: the process of its guest ended: {error}");
@@ -243,11 +246,15 @@ impl Guests {
 
     fn start(&self, guest: &Guest, daemon: UnixStream) -> io::Result<Child> {
         let Some(files) = self.cache().files() else {
-            return Err(io::Error::other("the device cannot be read past memory"));
+            return Err(no_files());
         };
-        // Opened anew, as a copy could be written to.
-        let path = format!("/proc/self/fd/{}", files.buffered.as_raw_fd());
-        let device = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // Opened anew: a copy could be written to, and has the same flags.
+        let reopen = |file: &File, flags| {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+        };
+        let device = reopen(&files.buffered, OFlags::RDONLY)?;
+        let direct = reopen(&files.direct, OFlags::RDONLY | OFlags::DIRECT)?;
         guest.lent.with_files(|[index, hits]| {
             let handed = [
                 guest.listener.as_fd(),
@@ -255,11 +262,23 @@ impl Guests {
                 index,
                 hits,
                 device.as_fd(),
-                files.direct.as_fd(),
+                direct.as_fd(),
                 guest.nudge.as_fd(),
             ];
             spawn(&handed)
         })
+    }
+}
+
+fn no_files() -> io::Error {
+    io::Error::other("cached blocks are read by threads, and vhost-user needs io_uring")
+}
+
+/// The least time from the start of a process to that of the next one; for the one before it was `last`.
+pub fn rest(has_served: bool, last: Duration) -> Duration {
+    match has_served {
+        true => SHORT,
+        false => (last * 2).clamp(FAILED, LONGEST),
     }
 }
 

@@ -9,6 +9,7 @@ mod origin;
 mod queues;
 mod resizing;
 mod stopping;
+mod vhost;
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;

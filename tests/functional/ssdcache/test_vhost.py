@@ -109,6 +109,8 @@ class TestVhost(test_attach.AttachTest):
         self.wait_for_rounds()
         self.assertIn('serial a', self.guest.said())
         state = self.status('a')
+        # Who knows the name of the volume does not know that of its socket.
+        self.assertEqual(state['export'], os.path.basename(self.path))
         self.assertGreater(state['hits'], 0)
         self.assertGreater(state['evictions'], 0)
         control.send(self.control, 'set', volume='a', limit=200)
