@@ -86,6 +86,9 @@ class Holds:
         self._clock = clock
         self._context = contexts.RequestContext.for_service('cinder-volume')
         self._mine: threading.local = threading.local()
+        # Hosts that did not answer for a lease, and until when they are not
+        # waited for again: other volumes of theirs would wait as long.
+        self._silent: dict[str, float] = {}
         self.unheld: collections.Counter[str] = collections.Counter()
 
     @contextlib.contextmanager
@@ -217,8 +220,11 @@ class Holds:
                 return False
             except exceptions.ServiceUnavailable as error:
                 # It may be restarted.
-                if self._clock() >= answered + group.hold_lease:
+                now = self._clock()
+                if now >= answered + group.hold_lease \
+                        or now < self._silent.get(place.host, 0.0):
                     self._check_unreachable(place, operation, error)
+                    self._silent[place.host] = now + group.hold_lease
                     return False
             except exceptions.RetryableError as error:
                 answered = self._clock()

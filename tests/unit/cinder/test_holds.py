@@ -179,6 +179,17 @@ class TestHolds(HoldsTest):
         self.assertIn('1 times', logs.output[0])
         self.assertEqual(1, self.holds.unheld['snapshot'])
 
+    def test_a_host_that_is_silent_is_waited_for_once(self):
+        self.set('on_unreachable', 'proceed', 'diffcache')
+        self.host.errors['begin'] = DOWN
+        self.during(*(volume(f'v{number}') for number in range(20)))
+        self.assertEqual([f'v{number}' for number in range(20)],
+                         [name for _, name in self.host.calls[-20:]])
+        asked = len(self.host.calls)
+        self.holds._clock = itertools.count(1000).__next__
+        self.during(volume())
+        self.assertGreater(len(self.host.calls), asked + 1)
+
     def test_one_that_lapsed_fails_the_operation(self):
         def lapse():
             with self.holds.of([volume()], 'snapshot'):
