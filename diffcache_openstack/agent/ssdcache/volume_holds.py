@@ -24,6 +24,10 @@ LOG = logging.getLogger(__name__)
 
 # Of one volume at the same time; Cinder has few operations of a volume.
 _MOST = 100
+# In place of a volume: ends that may be repeated, and until when. Cinder
+# repeats one for a lease, which is no longer.
+_ENDED = ''
+_ENDED_S = 600.0
 
 
 class Holds:
@@ -72,19 +76,25 @@ class Holds:
             self._write(found)
 
     def end(self, name: str, hold_id: str) -> None:
-        """End a lease.
+        """End a lease; one whose answer was lost may be ended again.
 
         :raises NotFound: it has lapsed before
         """
         with self._lock:
             found = self._read()
+            now, key = self._clock(), f'{name} {hold_id}'
+            ended = {other: until for other, until
+                     in found.get(_ENDED, {}).items() if now < until}
+            if key in ended:
+                return
             self._check(found, name, hold_id)
             found[name][hold_id] = 0.0
+            found[_ENDED] = {**ended, key: now + _ENDED_S}
             self._write(found)
 
     def names(self) -> list[str]:
         """Return the volumes with a lease, lapsed ones included."""
-        return list(self._read())
+        return [name for name in self._read() if name != _ENDED]
 
     def is_held(self, name: str) -> bool:
         """Return whether a lease of a volume lasts."""

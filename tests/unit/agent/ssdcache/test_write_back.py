@@ -534,6 +534,17 @@ class TestHolds(HoldsTest):
         self.volumes.give_back_unused()
         self.assertEqual(WRITE_BACK, self.mode())
 
+    def test_an_end_whose_answer_was_lost_is_repeated(self):
+        self.attach()
+        self.hold()
+        self.end('h1')
+        self.volumes = self.new()
+        self.volumes.give_back_unused()
+        self.end('h1')
+        self.assertRaises(exceptions.NotFound, self.end, 'h2')
+        self.later(601.0)
+        self.assertRaises(exceptions.NotFound, self.end, 'h1')
+
     def test_a_volume_has_so_many_holds(self):
         for number in range(100):
             self.hold(f'h{number}')
