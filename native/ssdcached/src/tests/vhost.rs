@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
+use diffcache_ssdcache::device::{Device, Place};
 
 use super::*;
+use crate::config::CacheConfig;
 use crate::guests::rest;
 
 const SIZE: usize = 1 << 20;
@@ -27,6 +29,39 @@ fn a_volume_that_is_being_detached_is_refused() {
         valve.open();
         assert_eq!("Refused", answer["error"]["type"], "{answer}");
     });
+}
+
+/// QEMU would wait for ever, and the socket stay.
+#[test]
+fn a_volume_whose_blocks_are_read_by_threads_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = Process::start(&folder, 0);
+    let origin = origin::Origin::new(folder.path(), "a", SIZE);
+    process.attach("v", &origin, "write-through");
+    let volume = process.cache.volume("v").unwrap();
+    let disk = tempfile::tempfile().unwrap();
+    disk.set_len(Device::bytes(CAPACITY)).unwrap();
+    let place = Place {
+        host: [1; 16],
+        boot: [1; 16],
+    };
+    let device = Device::format(Box::new(disk), CAPACITY, place, [1; 24]).unwrap();
+    let options = CacheConfig::default().options().unwrap();
+    let volumes = Volumes {
+        cache: Arc::new(Cache::open(device, options, Vec::new()).unwrap()),
+        gate: Arc::default(),
+        queues: Arc::default(),
+    };
+    let guests = Arc::new(Guests {
+        directory: folder.path().join("vhost"),
+        group: None,
+        volumes: Arc::new(volumes),
+        clients: Arc::default(),
+        open: Mutex::default(),
+    });
+    let refused = guests.open(&volume).unwrap_err();
+    assert!(refused.to_string().contains("by threads"), "{refused}");
+    assert!(!guests.directory.exists());
 }
 
 #[test]
