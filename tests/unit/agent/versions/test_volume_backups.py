@@ -23,6 +23,7 @@ from diffcache_openstack.agent_client import volume_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import backups
 from diffcache_openstack.conductor.versions import heads
+from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import quota_usage
@@ -74,7 +75,8 @@ class BackupsTest(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         agents = Agents()
-        self.dispatcher = types.SimpleNamespace(wake=lambda: None)
+        self.dispatcher = types.SimpleNamespace(
+            wake=lambda: None, alone=project_shares.ALONE)
         self.versions = service.VersionService(
             self.conf, self.database, self.dispatcher,
             fakes.Nova(PROJECT, 'q'), agents)
