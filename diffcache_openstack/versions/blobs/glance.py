@@ -162,6 +162,8 @@ class GlanceStore(base.BlobStore):
         self._scheme = scheme
         self._prefix = prefix
         self._settle_s = settle_s
+        # Directories of writers of this object.
+        self._own: set[pathlib.Path] = set()
 
     def _location(self, name: str) -> store_location.Location:
         uri = f'{self._prefix}/{base.check_name(name)}'
@@ -250,14 +252,20 @@ class GlanceStore(base.BlobStore):
     def staging(self, work: str | None = None) -> Iterator[pathlib.Path]:
         directory = (pathlib.Path(tempfile.mkdtemp(prefix=_prefix()))
                      if work is None else _kept(base.check_name(work)))
-        with base.removed(directory, work is not None):
-            yield directory
+        self._own.add(directory)
+        try:
+            with base.removed(directory, work is not None):
+                yield directory
+        finally:
+            self._own.discard(directory)
 
     def works(self) -> list[pathlib.Path]:
         # Of saves of this host, which alone removes what it has put.
         return list(pathlib.Path(tempfile.gettempdir()).glob(f'{_prefix()}*'))
 
     def is_abandoned(self, work: pathlib.Path) -> bool:
+        if work in self._own:
+            return False  # However the clock was set meanwhile.
         try:
             idle = time.time() - base.last_change(work)
         except (FileNotFoundError, NotADirectoryError):

@@ -51,7 +51,8 @@ class TestGlanceStore(conformance.Conformance, base.TestCase):
                 self.assertFalse(self.store.is_abandoned(staging))
                 old = time.time() - blobs.GRACE_SECONDS - 1
                 os.utime(staging, (old, old))
-                self.assertTrue(self.store.is_abandoned(staging))
+                self.assertFalse(self.store.is_abandoned(staging))
+                self.assertTrue(self.make_store().is_abandoned(staging))
 
     def test_a_killed_writer_may_leave_a_part(self):
         self.assertFalse(self.store.atomic)
