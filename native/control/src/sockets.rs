@@ -6,6 +6,12 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+use rustix::fs::Mode;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 128;
+
 /// Opens a socket that this user alone may connect to.
 ///
 /// # Errors
@@ -13,10 +19,18 @@ use std::path::Path;
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     // What an earlier process left; the device's lock keeps others away.
     remove_socket(path)?;
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path);
-    rustix::process::umask(before);
-    listener
+    let socket = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // Linux gives the file that is bound the permissions of the socket. A umask would be that of
+    // all threads, others of which may listen, too.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Removes a socket, if it is there.
@@ -48,6 +62,29 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+
+    #[test]
+    fn many_listen_at_once_for_this_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let created = |name| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, b"").unwrap();
+            std::fs::metadata(&path).unwrap().mode()
+        };
+        let before = created("before");
+        let modes = std::thread::scope(|scope| {
+            let listen = |number| {
+                let path = folder.path().join(format!("{number}"));
+                let _own = listen(&path).unwrap();
+                std::fs::symlink_metadata(&path).unwrap().mode() & 0o777
+            };
+            let threads: Vec<_> = (0..100).map(|n| scope.spawn(move || listen(n))).collect();
+            let modes = threads.into_iter().map(|thread| thread.join().unwrap());
+            modes.collect::<std::collections::HashSet<_>>()
+        });
+        assert_eq!(std::collections::HashSet::from([0o600]), modes);
+        assert_eq!(before, created("after"));
+    }
 
     #[test]
     fn a_group_may_connect_to_the_exports_if_one_is_configured() {
