@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that wait to be accepted, at most.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted, at most; no more than the system admits.
+const BACKLOG: i32 = 4096;
 
 /// Opens a socket that this user alone may connect to.
 ///
