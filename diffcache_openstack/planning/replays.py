@@ -53,8 +53,10 @@ _NEAREST = 4
 class Assumptions:
     """What a history does not say.
 
-    :param links: Mbps, of sites whose history says nothing else
-    :param capacity: bytes for templates and patches on each host, likewise
+    :param wan_mbps: from Glance to the hosts of a site
+    :param lan_mbps: between the hosts of a site
+    :param disk_mbps: at which a host reads and writes images
+    :param capacity_bytes: for templates and patches on each host
     :param patch_share: bytes of a patch between images of a family, as a
         share of its target
     :param hops: patches that may be applied one after another
@@ -251,12 +253,12 @@ class _Cached:
         instance = dataclasses.replace(
             instance, rates=rates, placed=instances.Held(
                 tuple(sorted(held.templates)), tuple(sorted(held.patches))))
-        hops, terms = self._known.hops, replan.Terms(horizon_s=DAY)
-        wanted = self._solve(instance)
+        hops, wanted = self._known.hops, self._solve(instance)
         objective = objectives.OBJECTIVES[self._known.objective]
         wanted = replan.leave_out_late(
             instance, wanted, auto.losses(objective.priced(instance), wanted,
-                                          hops), terms)
+                                          hops),
+            replan.Terms(horizon_s=DAY))
         crossed = self._fill(instance, wanted)
         self._planned = wanted
         for host, extras in enumerate(self._extras, 1):

@@ -12,8 +12,10 @@
 """Blobs that killed writers left."""
 
 import logging
+import pathlib
 import shutil
 from typing import Collection
+from typing import Iterable
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
@@ -43,8 +45,7 @@ def find(store: base.BlobStore, head: catalogue.Catalogue | None
 
 def claimed(store: base.BlobStore) -> set[str]:
     """Return the blobs that writers have put, or will, and not committed."""
-    return {name for work in store.works()
-            for name in upload_journal.UploadJournal(store, work).listed()}
+    return _listed(store, store.works())
 
 
 def of_live(store: base.BlobStore) -> set[str]:
@@ -52,7 +53,12 @@ def of_live(store: base.BlobStore) -> set[str]:
 
     To be read before the head: then these have been committed at most since.
     """
-    return {name for work in store.works() if not store.is_abandoned(work)
+    return _listed(store, [work for work in store.works()
+                           if not store.is_abandoned(work)])
+
+
+def _listed(store: base.BlobStore, works: Iterable[pathlib.Path]) -> set[str]:
+    return {name for work in works
             for name in upload_journal.UploadJournal(store, work).listed()}
 
 
@@ -69,8 +75,7 @@ def remove(store: base.BlobStore, head: catalogue.Catalogue | None,
     """
     works = [work for work in store.works() if store.is_abandoned(work)]
     if not store.append_only:
-        found = {name for work in works for name
-                 in upload_journal.UploadJournal(store, work).listed()}
+        found = _listed(store, works)
         if is_complete or store.names() is None:
             found |= set(find(store, head))
         _remove(store, head, found - set(kept))

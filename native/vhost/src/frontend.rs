@@ -96,7 +96,7 @@ impl Kept {
 }
 
 impl Guest {
-    /// Connects with a memory, whose ring goes on where it was.
+    /// Connects with an existing memory and resumes its ring.
     ///
     /// # Errors
     /// The other side refused.

@@ -37,7 +37,7 @@ pub enum Status {
     Unsupported = 2,
 }
 
-/// What is to be done.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Read { offset: u64, length: u32 },
