@@ -54,6 +54,8 @@ _MOST_ATTEMPTS = 3
 # Blocks of a pack before compression, as in native code.
 _PACK_BYTES = 64 << 20
 _NAMES = 'names'
+# How often a save that writes nothing shows that it is alive.
+_TOUCH_SECONDS = 60.0
 
 
 def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
@@ -344,10 +346,15 @@ class _Save:
             self._numbers.map, self._access.level,
             self._journal(request, state, base))
 
+        touched = time.monotonic()
+
         def report(done: int, total: int) -> object:
+            nonlocal touched
             # Others remove what has not changed for an hour, unless a lock
-            # says that its process is alive.
-            os.utime(self._staging)
+            # says that its process is alive. On NFS each call is a request.
+            if time.monotonic() - touched > _TOUCH_SECONDS:
+                os.utime(self._staging)
+                touched = time.monotonic()
             return progress(done, total) if progress else None
 
         with state.reading() as place, native_errors.translated():

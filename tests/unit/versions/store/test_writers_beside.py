@@ -221,6 +221,13 @@ class TestNumbers(fixture.VersionsTestCase):
         finally:
             setattr(owner, name, real)
 
+    def test_a_save_that_only_reads_shows_that_it_is_alive(self):
+        self.patch(saving, '_TOUCH_SECONDS', -1.0)
+        touched = []
+        self.patch(saving.os, 'utime', touched.append)
+        self.save()
+        self.assertIn('staging-', str(touched))
+
     def test_stores_of_two_block_sizes_are_not_one(self):
         path = self.directory / 'new'
         one, two = (store_access.StoreAccess(file.FileStore(path),
