@@ -135,6 +135,15 @@ impl Guests {
         if self.cache().files().is_none() {
             return Err(no_files());
         }
+        // Nothing is shared with a guest that cannot connect.
+        let take_back = |_: &io::Error| self.cache().take_back(volume);
+        let guest = self.serve(volume, path).inspect_err(take_back)?;
+        open.insert(name.to_owned(), guest);
+        Ok(())
+    }
+
+    /// Listens for the guest of a volume.
+    fn serve(self: &Arc<Self>, volume: &Volume, path: PathBuf) -> io::Result<Arc<Guest>> {
         let lent = self.cache().lend(volume)?;
         if !self.directory.exists() {
             create_dir(&self.directory)?;
@@ -142,7 +151,7 @@ impl Guests {
             set_permissions(&self.directory, Permissions::from_mode(0o711))?;
         }
         let guest = Arc::new(Guest {
-            name: name.to_owned(),
+            name: volume.name().to_owned(),
             listener: listen_for_group(&path, self.group)?,
             path,
             lent,
@@ -153,8 +162,7 @@ impl Guests {
         let (guests, kept) = (self.clone(), guest.clone());
         // Its processes end with this thread.
         std::thread::Builder::new().spawn(move || guests.keep(&kept))?;
-        open.insert(name.to_owned(), guest);
-        Ok(())
+        Ok(guest)
     }
 
     /// Ends to serve a volume: its guest gets errors, if it has one.
