@@ -62,6 +62,9 @@ pub fn serve(
                 if let Ok(line) = receive(&stream, limits.command) {
                     send(&stream, &answer(&line));
                 }
+                // Who sees the end of this connection may open the next one.
+                drop(answer);
+                drop(stream);
             };
             let thread = std::thread::Builder::new().name("command".to_owned());
             thread.spawn(run).map(drop)
