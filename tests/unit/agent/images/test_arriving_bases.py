@@ -11,6 +11,8 @@
 #    under the License.
 """Bases that are arriving at the site."""
 
+import dataclasses
+
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
@@ -209,6 +211,24 @@ class FarArrivalsTest(ArrivalsTestCase):
         self.bring(BASE)
         self.assertEqual('repository', self.serve().way)
         self.assert_counts()
+
+
+class SlowPatchesTest(ArrivalsTestCase):
+    """Patches that were applied by a busy repository when they were timed."""
+
+    def refresh(self):
+        super().refresh()
+        for host in self.hosts.values():
+            host.view = dataclasses.replace(host.view, patches=tuple(
+                dataclasses.replace(patch, apply_seconds=1000.0)
+                for patch in host.view.patches))
+
+    def test_an_image_does_not_cross_whole_for_the_time_of_its_patch(self):
+        self.bring(BASE)
+        served = self.serve()
+        self.assertEqual(('build', len(PATCH)),
+                         (served.way, served.wan_bytes))
+        self.assert_counts(used=1)
 
 
 class DecisionTest(ArrivalsTestCase):
