@@ -25,6 +25,7 @@ import pathlib
 import threading
 import typing
 
+from oslo_concurrency import processutils
 from oslo_utils import fileutils
 
 from diffcache_openstack.agent_client import local_client
@@ -68,6 +69,8 @@ class LazyBases:
         # without one it would be released.
         self._linking = threading.Lock()
         self._migrating = threading.local()
+        # By content: bases that were links to it when they were looked at.
+        self._seen: dict[str, set[pathlib.Path]] = {}
 
     @contextlib.contextmanager
     def migrating(self) -> collections.abc.Iterator[None]:
@@ -146,6 +149,8 @@ class LazyBases:
         :param leave: has servers open a base image that is a file now;
             returns whether no server reads what was there before
         """
+        if not files.is_there(folder):
+            return  # What it is on may not be mounted.
         for served in self._client.lazy():
             try:
                 self._look_at(served, folder, name_of, locked, leave)
@@ -160,21 +165,38 @@ class LazyBases:
                  leave: collections.abc.Callable[[pathlib.Path], bool]
                  ) -> None:
         self._forget_servers(served, folder.parent)
-        bases = {image_id: folder / name_of(image_id)
-                 for image_id in served['image_ids']}
-        if served.get('held'):
-            for image_id, base in bases.items():
+        bases = self._bases_of(served, folder, name_of)
+        if _is_whole(served):
+            for base, image_id in bases.items():
                 if links_to(base, served['path']):
-                    self._replace(_wanted(image_id, served), base, locked)
+                    self._replace(image_id, served, base, locked)
             # All, before what they read is removed.
-            if not all([leave(base) for base in bases.values()
+            if not all([leave(base) for base in bases
                         if files.is_there(base)
                         and not base.is_symlink()]):
                 return
         with self._linking:
-            if not any(links_to(base, served['path'])
-                       for base in bases.values()):
+            # Of all images: servers that are stopped may have disks on one
+            # that the site no longer knows.
+            if not find_links(folder, served['path']):
+                self._seen.pop(served['content_id'], None)
                 self._release(served['content_id'])
+
+    def _bases_of(self, served: dict[str, typing.Any], folder: pathlib.Path,
+                  name_of: collections.abc.Callable[[str], str]
+                  ) -> dict[pathlib.Path, str | None]:
+        """Return the bases of a content, each with an image that has it.
+
+        Those are among them whose images were deleted or withdrawn; None
+        stands for an image if none is left.
+        """
+        image_ids = served['image_ids']
+        left = image_ids[0] if image_ids else None
+        seen = self._seen.setdefault(served['content_id'], set())
+        seen.update(find_links(folder, served['path']))
+        named = {folder / name_of(image_id): image_id
+                 for image_id in image_ids}
+        return {**dict.fromkeys(seen, left), **named}
 
     def _forget_servers(self, served: dict[str, typing.Any],
                         instances: pathlib.Path) -> None:
@@ -183,14 +205,16 @@ class LazyBases:
             if not files.is_there(instances / server_id):
                 self._client.remove_lazy_server(server_id)
 
-    def _replace(self, wanted: sources.Wanted, base: pathlib.Path,
-                 locked: Locked) -> None:
-        """Replace a link by a whole file, unless Nova removes it."""
-        link = os.readlink(base)
+    def _replace(self, image_id: str | None, served: dict[str, typing.Any],
+                 base: pathlib.Path, locked: Locked) -> None:
+        """Replace a link by a whole file, unless Nova removes it.
+
+        :param image_id: to be delivered; None copies what is served
+        """
         partial = f'{base}.whole{SUFFIX}'
 
         def put_in_place() -> bool:
-            if not links_to(base, link):
+            if not links_to(base, served['path']):
                 return False  # Nova has removed it meanwhile.
             os.rename(partial, base)
             return True
@@ -198,23 +222,47 @@ class LazyBases:
         try:
             with fileutils.remove_path_on_error(partial):
                 fileutils.delete_if_exists(partial)
-                self._source.deliver(wanted, partial)
+                if image_id is None:
+                    _copy(served['path'], partial)
+                else:
+                    self._source.deliver(_wanted(image_id, served), partial)
                 if not locked(base.name, put_in_place):
                     fileutils.delete_if_exists(partial)
                     return
-        except exceptions.DiffCacheError as error:
+        except (exceptions.DiffCacheError,
+                processutils.ProcessExecutionError) as error:
             LOG.warning('Could not replace the link %s by a file, will try'
                         ' again: %s', base, error)
             return
         self._tally.lazy('replaced')
-        LOG.info('Image %s has arrived: %s is a file now', wanted.id, base)
-        self._source.lend(wanted.id, str(base))
+        LOG.info('Image %s has arrived: %s is a file now',
+                 image_id or served['content_id'], base)
+        if image_id is not None:
+            self._source.lend(image_id, str(base))
 
     def _release(self, content_id: str) -> None:
         try:
             self._client.release_lazy(content_id)
         except exceptions.NotFound as error:
             LOG.debug('Not released: %s', error)
+
+
+def _is_whole(served: dict[str, typing.Any]) -> bool:
+    """Return whether nothing more of a content is waited for.
+
+    One of an image that was deleted or withdrawn is not held.
+    """
+    return bool(served.get('held')
+                or served.get('complete') and not served['image_ids'])
+
+
+def _copy(path: str, target: str) -> None:
+    """Copy a file, with holes for zeros, and flush the copy.
+
+    :raises ProcessExecutionError: there is no room, or it cannot be read
+    """
+    processutils.execute('dd', f'if={path}', f'of={target}', 'bs=1M',
+                         'conv=sparse,fsync', 'status=none')
 
 
 def _wanted(image_id: str, served: dict[str, typing.Any]) -> sources.Wanted:
@@ -232,6 +280,18 @@ def place_link(path: str, target: str) -> None:
     os.symlink(path, partial)
     with fileutils.remove_path_on_error(partial):
         os.rename(partial, target)
+
+
+def find_links(folder: pathlib.Path, path: typing.Any) -> set[pathlib.Path]:
+    """Return the bases that are links to a path, of whatever image.
+
+    :param folder: Nova's image cache
+    :raises OSError: that cannot be seen
+    """
+    with os.scandir(folder) as entries:
+        links = [pathlib.Path(entry) for entry in entries
+                 if entry.is_symlink() and not entry.name.endswith(SUFFIX)]
+    return {link for link in links if links_to(link, path)}
 
 
 def links_to(base: pathlib.Path, path: typing.Any) -> bool:

@@ -287,9 +287,15 @@ class TestLook(LazyTest):
 
     def test_what_cannot_be_seen_is_not_released(self):
         # Regression: a base that could not be read was no link.
+        self.link()
         failure = OSError(errno.ESTALE, 'server away')
         with mock.patch.object(os, 'readlink', side_effect=failure):
             self.look()
+        self.assertEqual([], self.client.released)
+
+    def test_nothing_is_released_while_the_image_cache_is_away(self):
+        self.folder.rmdir()
+        self.look()
         self.assertEqual([], self.client.released)
 
     def test_a_server_whose_folder_cannot_be_seen_has_not_left(self):
@@ -301,6 +307,52 @@ class TestLook(LazyTest):
 
     def refuse(self, content_id):
         raise exceptions.NotFound('not served')
+
+    def test_a_link_keeps_content_whose_image_left_the_site_map(self):
+        # Regression: what a stopped server's disk is based on was deleted,
+        # as the base of a deleted image was not looked for.
+        self.link()
+        self.client.served['image_ids'] = []
+        self.look()
+        self.assertEqual(self.arriving, os.readlink(self.base))
+        self.assertEqual([], self.client.released)
+
+    def test_a_whole_image_that_was_withdrawn_is_copied(self):
+        # Regression: it is not held, and its link was never replaced.
+        self.link()
+        self.client.served |= {'image_ids': [], 'complete': True}
+        self.all_left = False
+        self.look()
+        self.assertFalse(self.base.is_symlink())
+        self.assertEqual(fakes.CONTENT, self.base.read_bytes())
+        self.assertEqual(([self.base.name], []),
+                         (self.locks, self.client.released))
+        self.assertEqual([self.base.name], os.listdir(self.folder))
+        self.all_left = True
+        self.look()
+        self.assertEqual([self.base] * 2, self.leaving)
+        self.assertEqual([CONTENT_ID], self.client.released)
+
+    def test_a_withdrawn_image_that_cannot_be_copied_stays_a_link(self):
+        self.link()
+        self.client.served |= {'image_ids': [], 'complete': True}
+        os.unlink(self.arriving)
+        with self.assertLogs(lazy.LOG, 'WARNING'):
+            self.look()
+        self.assertEqual(self.arriving, os.readlink(self.base))
+        self.assertEqual([], self.client.released)
+
+    def test_the_base_of_a_withdrawn_image_is_that_of_another_one(self):
+        self.link()
+        self.client.served |= {'image_ids': ['another'], 'held': True}
+        self.look()
+        self.assertFalse(self.base.is_symlink())
+        self.assertEqual([('another', fakes.CONTENT)], self.client.lent)
+
+    def test_what_a_kill_left_beside_a_base_keeps_nothing(self):
+        os.symlink(self.arriving, f'{self.base}{lazy.SUFFIX}')
+        self.look()
+        self.assertEqual([CONTENT_ID], self.client.released)
 
     def test_links_and_files_of_others_are_left_alone(self):
         os.symlink('/elsewhere', self.base)
