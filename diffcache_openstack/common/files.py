@@ -96,6 +96,18 @@ def sync(path: pathlib.Path) -> None:
         os.close(fd)
 
 
+def forget_cached(path: pathlib.Path) -> None:
+    """Have a file's content read from the disk again.
+
+    The kernel's copy may be of what never reached it.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
 def sync_directory(path: pathlib.Path) -> None:
     """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

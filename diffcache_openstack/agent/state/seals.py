@@ -143,10 +143,13 @@ class Seals:
             seals = dict(self._seals)
         if not unsaved:
             return
-        try:
-            for key in unsaved & seals.keys():
-                with contextlib.suppress(FileNotFoundError):
+        for key in unsaved & seals.keys():
+            with contextlib.suppress(FileNotFoundError):
+                try:
                     files.sync(path_of(key))
+                except OSError as error:
+                    self._doubt(key, path_of(key), seals.pop(key), error)
+        try:
             files.write_json(self._path, {
                 '/'.join(key): [*seal.identity, seal.read_at]
                 for key, seal in seals.items()})
@@ -156,6 +159,19 @@ class Seals:
             LOG.warning('Could not record which objects were verified in %s,'
                         ' will retry; they are read again after a crash: %s',
                         self._path, error)
+
+    def _doubt(self, key: views.Key, path: pathlib.Path, seal: Seal,
+               reason: OSError) -> None:
+        """Have an object read again whose bytes may not be on the disk.
+
+        The kernel says so once, and takes its copy for what is there.
+        """
+        with self._lock:
+            if self._seals.get(key) == seal:
+                del self._seals[key]
+        LOG.warning('Object %s of %s is read again before it is used, as it'
+                    ' could not be written: %s', key.id, key.kind, reason)
+        files.forget_cached(path)
 
     def _load(self) -> dict[views.Key, Seal]:
         document = files.read_json(self._path)

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import errno
 import os
 import pathlib
 import stat
@@ -17,6 +18,7 @@ import time
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import identities
 from diffcache_openstack.agent.state import scrub
+from diffcache_openstack.common import files
 from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
@@ -155,6 +157,29 @@ class TestSeals(SealsTest):
         self.held.save_seals()
         self.start()
         self.assertTrue(self.is_intact(key))
+
+    def test_an_object_that_could_not_be_written_is_read_first(self):
+        # Regression: the kernel reports a lost write once, so that the next
+        # attempt recorded the object as sound.
+        sound, lost = self.put(), self.put(OTHER)
+        path, sync, forgotten = self.held.path(lost), files.sync, []
+
+        def fail_once(written):
+            if written == path and not forgotten:
+                raise OSError(errno.EIO, 'lost')
+            sync(written)
+
+        self.patch(files, 'sync', fail_once)
+        self.patch(files, 'forget_cached', forgotten.append)
+        for _attempts in range(2):
+            self.held.save_seals()
+            self.assertFalse(self.is_intact(lost))
+        self.assertEqual([path], forgotten)
+        self.start()
+        self.assertTrue(self.is_intact(sound))
+        self.assertFalse(self.is_intact(lost))
+        self.assertTrue(self.held.verify(lost))
+        self.assertTrue(self.is_intact(lost))
 
     def test_a_damaged_record_counts_for_nothing(self):
         for text in ('{', '[]', '{"images/ab": ["x"]}', '{"a": [1]}',
