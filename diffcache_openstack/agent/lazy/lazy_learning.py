@@ -116,6 +116,8 @@ class LazyLearning(threads.Rounds):
              profile: conductor_lazy_api.Profile) -> None:
         """Hand a profile to diffcached; keep it if it is of all projects."""
         path = self._path(content_id)
+        if not profile.shared:
+            path = path.with_suffix('.private.json')
         self._folder.mkdir(parents=True, exist_ok=True)
         files.write_json(path, profile_files.document(
             profiles.CHUNK, profiles.with_means(profile.rows)))
@@ -123,7 +125,7 @@ class LazyLearning(threads.Rounds):
             self._daemon.change(content_id, {'profile': str(path)})
         finally:
             if not profile.shared:
-                path.unlink()
+                path.unlink(missing_ok=True)
         LOG.info('Image %s: prefetching by generation %d of profile %s, with'
                  ' %d chunks', image_id, profile.generation, profile.id,
                  len(profile.rows))

@@ -12,6 +12,7 @@
 """What is exchanged with the conductor, and what diffcached is handed."""
 
 import json
+import os
 import pathlib
 
 from diffcache_openstack.agent.lazy import lazy_learning
@@ -108,6 +109,19 @@ class LearningTest(base.TestCase):
         self.learning.exchange()
         self.assertEqual(1, len(self.daemon.handed))
         self.assertIsNone(self.learning.profile(ONE))
+
+    def test_one_of_a_project_leaves_that_of_all_projects_alone(self):
+        # Regression: it was written over the other one, and removed.
+        self.have()
+        self.learning.exchange()
+        kept = self.learning.profile(ONE).read_bytes()
+        self.conductor.answer = conductor_lazy_api.Profile(
+            'another-id', 1, False, {7: (1, 5)})
+        self.learning.exchange()
+        self.assertEqual([[7, 1, 5.0]], self.daemon.handed[1][1]['profile'])
+        self.assertEqual(kept, self.learning.profile(ONE).read_bytes())
+        self.assertEqual([f'{ONE}.json'],
+                         os.listdir(self.directory / 'profiles'))
 
     def test_a_whole_image_is_reported_while_it_is_read(self):
         self.daemon.served[ONE]['complete'] = True
