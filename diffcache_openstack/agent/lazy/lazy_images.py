@@ -566,16 +566,17 @@ class LazyImages(threads.Rounds):
         served = self._served.get(content_id)
         if served is None:
             served = self._take_up(key, status)
-        if not status.get('complete'):
-            self._attach(key, status, served)
-            self._renew_sources(key, status)
-            # The agent may have ended before it did this.
-            self._hydrate_set(content_id, status, self._serving_options())
         if served.released:
             if not served.in_cache:
                 self._drop(key, served)
             if self._end(content_id, status):
                 self._forget_use(content_id)
+                return
+        if not status.get('complete'):
+            self._attach(key, status, served)
+            self._renew_sources(key, status)
+            # The agent may have ended before it did this.
+            self._hydrate_set(content_id, status, self._serving_options())
 
     def _take_up(self, key: views.Key, status: dict) -> LazyImage:
         """Account for an image that was served before this agent started."""

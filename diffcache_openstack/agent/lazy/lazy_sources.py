@@ -11,6 +11,7 @@
 #    under the License.
 """Where diffcached reads an image that is still arriving."""
 
+import collections.abc
 import typing
 
 from diffcache_openstack.agent.images import site_sources
@@ -21,6 +22,8 @@ from diffcache_openstack.sites import views
 
 # Bases with their patches that are named: one, and what to do without it.
 MOST_BUILDS = 3
+# That diffcached takes of an image.
+MOST_SOURCES = 32
 
 Document = dict[str, typing.Any]
 
@@ -47,12 +50,13 @@ class ImageSources:
         """Return where content is, the cheapest first.
 
         Hosts of the site that have it, bases of the site with patches from
-        them, then repositories.
+        them, then repositories: at most MOST_SOURCES, a repository among them
+        if there is one.
         """
-        whole = [self._whole(name) for name in self._near(key)]
-        far = [self._whole(name) for name in self._repositories(key)]
-        found = [*whole, *self._builds(key), *far]
-        return [source for source in found if source is not None]
+        near = _present([*map(self._whole, self._near(key)),
+                         *self._builds(key)])
+        far = _present(map(self._whole, self._repositories(key)))
+        return [*near[:MOST_SOURCES - len(far[:1])], *far][:MOST_SOURCES]
 
     def _near(self, key: views.Key) -> list[str]:
         avoided = self._transfers.avoided()
@@ -111,6 +115,11 @@ class ImageSources:
     def _part(self, part: routes.Part) -> Document | None:
         whole = self._whole(part.host)
         return None if whole is None else {**whole, 'id': part.key.id}
+
+
+def _present(sources: collections.abc.Iterable[Document | None]
+             ) -> list[Document]:
+    return [source for source in sources if source is not None]
 
 
 def differ(fresh: list[Document], used: list[Document]) -> bool:

@@ -413,6 +413,17 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         self.assertTrue(self.host.held.in_use(lazy_case.KEY))
         self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
 
+    def test_an_image_whose_sources_cannot_be_renewed_is_removed(self):
+        # Regression: no look came as far as its end.
+        self.lazy.open('image')
+        self.lazy.release(lazy_case.KEY.id)
+        failure = exceptions.InvalidInput('too many sources')
+        self.peer.put(lazy_case.CONTENT)
+        self.see()
+        with mock.patch.object(self.daemon, 'change', side_effect=failure):
+            self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+
     def test_an_image_that_is_used_again_is_not_removed(self):
         self.lazy.open('image')
         self.lazy.release(lazy_case.KEY.id)

@@ -22,6 +22,7 @@ CONTENT = b'content of the next build'
 BASE = b'content of the last build'
 OTHER = b'content of another image'
 KEY = fakes.key_of(CONTENT)
+KEYS = frozenset({KEY})
 WHOLE = {'peer': 'http://repo', 'wan': True}
 
 
@@ -157,6 +158,23 @@ class ImageSourcesTest(base.TestCase):
             for host in self.host.view.hosts))
         self.assertEqual([self.build('http://h1', 'http://h2', False)],
                          self.of())
+
+    def test_of_many_hosts_some_are_named_and_a_repository(self):
+        # Regression: diffcached refuses more sources, so that no image of
+        # many hosts booted lazily.
+        self.see()
+        peer = self.host.view.host('h2')
+        names = [f'p{at:02}' for at in range(lazy_sources.MOST_SOURCES + 3)]
+        self.host.view = dataclasses.replace(
+            self.host.view, hosts=self.host.view.hosts + tuple(
+                dataclasses.replace(
+                    peer, name=name, url=f'http://{name}', holdings=KEYS)
+                for name in names))
+        found = self.of()
+        self.assertEqual(
+            [f'http://{name}' for name
+             in names[:lazy_sources.MOST_SOURCES - 1]] + ['http://repo'],
+            [each['peer'] for each in found])
 
     def test_few_pairs_are_named(self):
         self.host.put(BASE)
