@@ -34,6 +34,7 @@ _PAGE = ('reference/hard-cases',)
 _BUILT = ('reference/hard-cases-ways',)
 _PLANE = ('reference/data-plane',)
 _ARRIVING = ('reference/data-plane-arriving',)
+_NEIGHBOURS = ('reference/neighbours',)
 _IMAGES = (
     cases.Option('images', None, 'raw images BASE NEXT OTHER: NEXT a later'
                  ' build of BASE, OTHER one of the same distribution with'
@@ -80,4 +81,10 @@ CASES = (
                    _IMAGE, cases.Option('rounds', 3, 'rounds', quick=1),
                    cases.Option('rates', (20, 100), 'Mbit/s', many=True,
                                 quick=(100,)))),
+    cases.Case('neighbours', 'An operation of a tenant while something of'
+               ' another one waits.', 'neighbours:neighbours', _NEIGHBOURS, (
+                   cases.Option('size', 128, 'MiB of images', quick=8),
+                   cases.Option('seconds', 5, 'of each measurement', quick=1),
+                   cases.Option('rounds', 3, 'rounds', quick=1)),
+               ('nbdkit',), root=True),
 )
