@@ -74,6 +74,7 @@ from diffcache_openstack.agent.repository import common_content
 from diffcache_openstack.agent.repository import compressing
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import image_limits
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
@@ -558,7 +559,7 @@ class Agent(service.Service):
             raise exceptions.InvalidInput(
                 f'[repository] image_source "{name}" is unknown; use glance,'
                 f' or leave it empty.') from error
-        source = typing.cast(ingest.ImageService, found.driver)
+        source = typing.cast(image_service.ImageService, found.driver)
         conf = self.conf.repository
         limits = image_limits.ImageLimits(
             self.conf.glance.largest_image, conf.max_expansion,

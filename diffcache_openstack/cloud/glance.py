@@ -47,10 +47,15 @@ class Glance(base.ServiceClient):
         super().__init__(conf, glance.GROUP.name)
 
     def images(self, hidden: bool) -> list[Document]:
-        """Return all images of all projects that are hidden, or not."""
+        """Return all images of all projects that are hidden, or not.
+
+        Without a visibility Glance leaves out community images of other
+        projects, for administrators too.
+        """
         with self._call('list images') as own:
             return [dict(image) for image in own.images.list(
-                page_size=_PAGE, filters={'os_hidden': str(hidden).lower()})]
+                page_size=_PAGE, filters={'os_hidden': str(hidden).lower(),
+                                          'visibility': 'all'})]
 
     def images_with(self, owner: str, name: str) -> list[Document]:
         """Return the images of a project that have a property."""

@@ -19,7 +19,7 @@ import typing
 
 from oslo_config import cfg
 
-from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications
@@ -30,13 +30,15 @@ LOG = logging.getLogger(__name__)
 # What may change whether an image is served, and to whom.
 EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
          r'|upload|member\.(create|update|delete))$'
-POOL = 'diffcache-ingest'
+DELETED = 'image.delete'
+#: Followed by the host's name: each repository gets all notifications.
+POOL = 'diffcache-ingest.'
 #: The property that names the image from which this one was made.
 FAMILY = 'diffcache_base_image'
 
 
 class GlanceSource:
-    """See :class:`diffcache_openstack.agent.repository.ingest.ImageService`.
+    """See :class:`.image_service.ImageService`.
 
     :raises InvalidInput: the options of ``[glance]`` do not suffice
     """
@@ -48,7 +50,7 @@ class GlanceSource:
         self._glance.load()
         self._listener: notifications.Listener | None = None
 
-    def images(self) -> typing.Iterable[ingest.ServiceImage]:
+    def images(self) -> typing.Iterable[image_service.ServiceImage]:
         """Return all images of all projects, hidden ones too.
 
         :raises RetryableError: Glance does not answer, or refuses
@@ -57,7 +59,7 @@ class GlanceSource:
             return [self._describe(image) for hidden in (False, True)
                     for image in self._glance.images(hidden)]
 
-    def image(self, image_id: str) -> ingest.ServiceImage | None:
+    def image(self, image_id: str) -> image_service.ServiceImage | None:
         """Return one image, or None if it does not exist (any more).
 
         :raises RetryableError: Glance does not answer, or refuses
@@ -77,8 +79,9 @@ class GlanceSource:
         with _retryable():
             yield from self._glance.download(image_id)
 
-    def start(self, changed: collections.abc.Callable[[str], None]) -> None:
-        """Start to report the IDs of images that changed."""
+    def start(self, changed: collections.abc.Callable[[str], None],
+              deleted: collections.abc.Callable[[str], None]) -> None:
+        """Start to report the IDs of images that changed or were deleted."""
         def report(notification: dict) -> None:
             payload = notification['payload']
             # A member's notification has the image's id under another name.
@@ -86,11 +89,12 @@ class GlanceSource:
             if isinstance(image_id, str):
                 LOG.debug('%s: image %s', notification['event_type'],
                           image_id)
-                changed(image_id)
+                (deleted if notification['event_type'] == DELETED
+                 else changed)(image_id)
 
         self._listener = notifications.Listener(
             self._conf, [self._conf.notifications.glance_exchange],
-            {EVENTS: report}, POOL)
+            {EVENTS: report}, POOL + self._conf.agent.host)
         self._listener.start()
 
     def stop(self) -> None:
@@ -98,9 +102,9 @@ class GlanceSource:
         if self._listener is not None:
             self._listener.stop()
 
-    def _describe(self, image: glance.Document) -> ingest.ServiceImage:
+    def _describe(self, image: glance.Document) -> image_service.ServiceImage:
         size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-        described = ingest.ServiceImage(
+        described = image_service.ServiceImage(
             id=image['id'], name=image.get('name') or '',
             status=image['status'], disk_format=image.get('disk_format'),
             container_format=image.get('container_format'),

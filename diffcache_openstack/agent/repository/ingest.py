@@ -11,10 +11,10 @@
 #    under the License.
 """Adding the images of an image service to the repository.
 
-The service reports changes; at the start, and whenever it could not do so for
-a while, everything is looked at once. An image's file is verified against the
-hash that the service vouches for, unpacked to raw content by the native core,
-and described by a recipe where the file is not the raw content itself.
+The service reports changes; at the start, and every few hours, everything is
+looked at once. An image's file is verified against the hash that the service
+vouches for, unpacked to raw content by the native core, and described by a
+recipe where the file is not the raw content itself.
 """
 
 import contextlib
@@ -27,9 +27,11 @@ import time
 import typing
 import uuid
 
+from diffcache_openstack.agent.repository import absent_images
 from diffcache_openstack.agent.repository import arriving_images
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.agent.repository import ingest_queue
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
@@ -50,31 +52,10 @@ _SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
 # Level of zstd of images that hosts wait for, and which part of the time of
 # the default level it takes.
 _QUICK_LEVEL, _QUICK_PART = 3, 1 / 3
+# Between two lists of all images: reports may be lost.
+_LISTING_SECONDS = 4 * 3600.0
 _CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family',
                'members')
-
-
-@dataclasses.dataclass(frozen=True)
-class ServiceImage:
-    """An image as its service describes it.
-
-    :param status: active, deactivated, deleted, or one on the way there
-    :param os_hash_value: of the file, made with os_hash_algo
-    :param members: projects that it is shared with, sorted
-    """
-
-    id: str
-    name: str
-    status: str
-    disk_format: str | None
-    container_format: str | None
-    size: int | None
-    os_hash_algo: str | None
-    os_hash_value: str | None
-    owner: str | None
-    visibility: str
-    family: str | None = None
-    members: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,34 +64,6 @@ class _Hash:
 
     algo: str
     value: str
-
-
-class ImageService(typing.Protocol):
-    """An image service."""
-
-    def images(self) -> typing.Iterable[ServiceImage]:
-        """Return all images of all projects.
-
-        :raises RetryableError: the service does not answer
-        """
-
-    def image(self, image_id: str) -> ServiceImage | None:
-        """Return one image; None if there is none (any more).
-
-        :raises RetryableError: the service does not answer
-        """
-
-    def download(self, image_id: str) -> typing.Iterable[bytes]:
-        """Yield an image's file, in pieces.
-
-        :raises RetryableError: the service does not answer, or broke off
-        """
-
-    def start(self, changed: typing.Callable[[str], None]) -> None:
-        """Start to report the IDs of images that changed."""
-
-    def stop(self) -> None:
-        """Stop reporting."""
 
 
 class Ingest:
@@ -126,7 +79,8 @@ class Ingest:
     :ivar arriving: the images that are being added
     """
 
-    def __init__(self, source: ImageService, repository: catalogue.Repository,
+    def __init__(self, source: image_service.ImageService,
+                 repository: catalogue.Repository,
                  held: holdings.Holdings, tools: image_tools.ImageTools,
                  limits: image_limits.ImageLimits, workers: int = 1,
                  level: int = 0) -> None:
@@ -138,6 +92,7 @@ class Ingest:
         self._level = level
         self.arriving = arriving_images.ArrivingImages(
             self._hurry, self._registered)
+        self._absent = absent_images.AbsentImages()
         self._queue = ingest_queue.IngestQueue(workers)
         self._queue.add(ingest_queue.LISTING)
         self._threads = [
@@ -150,7 +105,7 @@ class Ingest:
     def start(self) -> None:
         """Start the threads, which process every image once at first."""
         # First listen, then look: what changes in between is seen twice.
-        self._source.start(self.changed)
+        self._source.start(self.changed, self.deleted)
         for thread in self._threads:
             thread.start()
 
@@ -170,9 +125,19 @@ class Ingest:
         """Schedule an update of an image that changed."""
         self._queue.add(image_id)
 
+    def deleted(self, image_id: str) -> None:
+        """Schedule the withdrawal of an image, if it really is gone."""
+        self._absent.note_deleted(image_id)
+        self._queue.add(image_id)
+
     def report(self) -> dict[str, typing.Any]:
-        """Return what is being added, waits, or was refused, and why."""
-        return {'queue': self._queue.report(), 'refused': dict(self.refused),
+        """Return what is being added, waits, or was refused, and why.
+
+        Images that are served although the service does not list them count
+        as refused.
+        """
+        return {'queue': self._queue.report(),
+                'refused': self.refused | self._absent.report(),
                 'arriving': self.arriving.report()}
 
     def reconcile(self) -> None:
@@ -180,16 +145,20 @@ class Ingest:
 
         :raises RetryableError: the service does not answer
         """
+        # In this order: one that is added meanwhile is not missing.
+        known = {record.id for record in self._repository.images()
+                 if record.os_hash_value and record.status != views.DELETED}
         images = {image.id: image for image in self._source.images()}
-        known = [record for record in self._repository.images()
-                 if record.os_hash_value]
-        for record in known:
-            if record.id not in images:
-                self._withdraw(record.id, views.DELETED)
+        gone = self._absent.update(known - images.keys(), len(known))
         # What must not be served comes before what may be.
+        for image_id in gone:
+            self._queue.add(image_id, 0)
         for image in images.values():
-            self._queue.add(image.id, (image.size or 0)
-                            if image.status == views.ACTIVE else 0)
+            is_active = image.status == views.ACTIVE
+            # Some are refused after a download.
+            if not (is_active and image.id in self.refused):
+                self._queue.add(image.id,
+                                image.size or 0 if is_active else 0)
         LOG.info('Found %d images in the image service; %d were known before',
                  len(images), len(known))
 
@@ -199,10 +168,15 @@ class Ingest:
         :raises DiffCacheError: that is not possible, now or ever
         """
         image = self._source.image(image_id)
-        if image is None or image.status in _GONE:
-            self._withdraw(image_id, views.DELETED)
+        if image is None and not self._absent.is_gone(image_id):
+            LOG.warning('The image service does not return image %s, and'
+                        ' reported no deletion; the next list of all images'
+                        ' decides whether it is withdrawn', image_id)
             return
-        if image.status not in _SERVED:
+        if image is None or image.status in _GONE:
+            self._withdraw(image_id)
+        self._absent.forget(image_id)
+        if image is None or image.status not in _SERVED:
             return
         known = self._repository.find(image_id)
         if known is None:
@@ -219,12 +193,14 @@ class Ingest:
 
     # -- inside
 
-    def _withdraw(self, image_id: str, status: str) -> None:
+    def _withdraw(self, image_id: str) -> None:
+        """Stop serving an image that was deleted, for good."""
         known = self._repository.find(image_id)
-        if known is not None and known.status != status:
-            LOG.info('Withdrawing image %s (%s): %s', image_id, known.name,
-                     status)
-            self._repository.put(dataclasses.replace(known, status=status))
+        if known is not None and known.status != views.DELETED:
+            LOG.info('Withdrawing image %s (%s), which was deleted', image_id,
+                     known.name)
+            self._repository.put(dataclasses.replace(
+                known, status=views.DELETED))
 
     @staticmethod
     def _check_same(known, image) -> None:
@@ -259,7 +235,7 @@ class Ingest:
             return False
         return self._queue.hurry(image_id, image.size or 0)
 
-    def _take(self, image: ServiceImage) -> None:
+    def _take(self, image: image_service.ServiceImage) -> None:
         vouched = _checked(image)
         started = time.monotonic()
         self.arriving.begin(image.id)
@@ -270,7 +246,7 @@ class Ingest:
         LOG.info('Added image %s (%s), %d bytes, in %.1f s', image.id,
                  image.name, size, time.monotonic() - started)
 
-    def _add(self, image: ServiceImage, vouched: _Hash) -> int:
+    def _add(self, image: image_service.ServiceImage, vouched: _Hash) -> int:
         """Add an image; returns the bytes of its file.
 
         Hosts can read its content before the recipe is made, which takes
@@ -327,8 +303,8 @@ class Ingest:
         stack.callback(files.discard, path)
         return path
 
-    def _download(self, image: ServiceImage, vouched: _Hash, path: pathlib.Path
-                  ) -> int:
+    def _download(self, image: image_service.ServiceImage, vouched: _Hash,
+                  path: pathlib.Path) -> int:
         """Write the file, verified; returns its bytes."""
         hasher = hashlib.new(vouched.algo, usedforsecurity=False)
         size = 0
@@ -351,7 +327,7 @@ class Ingest:
                 f' the store that Glance reads it from.')
         return size
 
-    def _unpack(self, image: ServiceImage, path: pathlib.Path,
+    def _unpack(self, image: image_service.ServiceImage, path: pathlib.Path,
                 content: pathlib.Path, deadline: image_limits.Deadline
                 ) -> None:
         if not self._tools.is_qcow2(path):
@@ -375,6 +351,8 @@ class Ingest:
             try:
                 self._process(entry)
                 self._queue.finish(entry)
+                if entry.image_id == ingest_queue.LISTING:
+                    self._queue.add_later(entry.image_id, _LISTING_SECONDS)
             except exceptions.Interrupted:
                 return
             except exceptions.RetryableError as error:
@@ -458,7 +436,7 @@ class _Form:
             raise _Awaited
 
 
-def _checked(image: ServiceImage) -> _Hash:
+def _checked(image: image_service.ServiceImage) -> _Hash:
     """Return the hash to verify an image with.
 
     :raises InvalidInput: the message says why

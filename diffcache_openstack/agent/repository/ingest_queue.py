@@ -78,6 +78,13 @@ class IngestQueue:
             self._due[image_id] = (Entry(image_id, size), 0.0)
             self._wake.notify_all()
 
+    def add_later(self, image_id: str, seconds: float) -> None:
+        """Add an image, due after a while, unless it is due sooner."""
+        with self._wake:
+            self._due.setdefault(
+                image_id, (Entry(image_id), time.monotonic() + seconds))
+            self._wake.notify_all()
+
     def hurry(self, image_id: str, size: int) -> bool:
         """Add an image unless it is here already.
 

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import types
 
-from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.agent import service
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import image_tools
@@ -51,7 +51,7 @@ class ImageService:
         if self.file is None or image_id != IMAGE:
             return None
         data = self.file.read_bytes()
-        return ingest.ServiceImage(
+        return image_service.ServiceImage(
             id=IMAGE, name='Uploaded', status='active', disk_format='qcow2',
             container_format='bare', size=len(data), os_hash_algo='sha512',
             os_hash_value=hashlib.sha512(data).hexdigest(), owner='project',
@@ -60,7 +60,7 @@ class ImageService:
     def download(self, image_id):
         yield self.file.read_bytes()
 
-    def start(self, changed):
+    def start(self, changed, deleted):
         """Do nothing: what a host needs is added without a report, too."""
 
     def stop(self):

@@ -46,6 +46,13 @@ class TestReading(GlanceTest):
         self.assertEqual('true', self.cloud.requests[0].query['os_hidden'])
         self.assertEqual({'marker': 'i1'}, self.cloud.requests[1].query)
 
+    def test_community_images_of_other_projects_are_listed(self):
+        """Each start of a repository deleted them for good."""
+        self.cloud.answer('GET', IMAGES,
+                          openstack_apis.Answer(document={'images': []}))
+        self.glance.images(hidden=False)
+        self.assertEqual('all', self.cloud.requests[0].query['visibility'])
+
     def test_one_request_id_for_all_pages(self):
         # glanceclient sends the id of the first page's answer with others.
         context = self.useFixture(openstack_apis.Context()).context

@@ -14,7 +14,7 @@
 import dataclasses
 import hashlib
 
-from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.common import exceptions
 from tests.unit.agent import fakes
 from tests.unit.agent.repository import test_catalogue
@@ -76,11 +76,11 @@ class Source:
         self.files = {}
         self.about = {}
         self.dead = False
-        self.changed = None
+        self.changed = self.deleted = None
 
     def put(self, name, data, **changes):
         self.files[name] = data
-        self.about[name] = ingest.ServiceImage(**{
+        self.about[name] = image_service.ServiceImage(**{
             'id': name, 'name': name.title(), 'status': 'active',
             'disk_format': 'raw', 'container_format': 'bare',
             'size': len(data), 'os_hash_algo': 'sha512',
@@ -109,8 +109,8 @@ class Source:
         yield data[:100]
         yield data[100:]
 
-    def start(self, changed):
-        self.changed = changed
+    def start(self, changed, deleted):
+        self.changed, self.deleted = changed, deleted
 
     def stop(self):
-        self.changed = None
+        self.changed = self.deleted = None

@@ -12,10 +12,12 @@
 """Glance as the source of images, over HTTP."""
 
 import hashlib
+from unittest import mock
 
 from diffcache_openstack.agent.repository import glance_source
-from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import notifications
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack.conf import opts
 from tests import base
@@ -33,7 +35,7 @@ def document(image_id='i1', **values):
 
 
 def described(image_id='i1', **values):
-    return ingest.ServiceImage(**{
+    return image_service.ServiceImage(**{
         'id': image_id, 'name': 'Gold', 'status': 'active',
         'disk_format': 'raw', 'container_format': 'bare', 'size': 10,
         'os_hash_algo': 'sha512', 'os_hash_value': 'abc', 'owner': 'p1',
@@ -134,3 +136,27 @@ class SourceTest(base.TestCase):
                                   glance_source.GlanceSource,
                                   opts.new_config())
         self.assertIn('[glance]', str(error))
+
+    def test_each_repository_gets_all_notifications(self):
+        """Two shared them: each missed what the other one was sent."""
+        listen = self.patch_listener()
+        self.source.start(None, None)
+        self.assertIn(self.source._conf.agent.host, listen.call_args[0][3])
+
+    def patch_listener(self):
+        listen = mock.Mock()
+        self.patch(notifications, 'Listener', listen)
+        return listen
+
+    def test_deletions_are_told_from_other_changes(self):
+        changed, deleted = mock.Mock(), mock.Mock()
+        listen = self.patch_listener()
+        self.source.start(changed, deleted)
+        [report] = listen.call_args[0][2].values()
+        for event, payload in (
+                ('image.update', {'id': 'a'}), ('image.delete', {'id': 'b'}),
+                ('image.member.delete', {'image_id': 'c'})):
+            report({'event_type': event, 'payload': payload})
+        self.assertEqual([mock.call('a'), mock.call('c')],
+                         changed.call_args_list)
+        deleted.assert_called_once_with('b')

@@ -14,6 +14,7 @@ import hashlib
 import threading
 from unittest import mock
 
+from diffcache_openstack.agent.repository import absent_images
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest
@@ -61,6 +62,12 @@ class IngestTest(base.TestCase):
     def look(self, name='image'):
         self.ingest.look_at(name)
         return self.repository.find(name)
+
+    def delete(self, name='image'):
+        """Delete an image of the service, which reports that."""
+        del self.source.about[name]
+        self.ingest.deleted(name)
+        return self.look(name)
 
     def image(self, data=image_services.RAW):
         return fakes.key_of(data)
@@ -202,8 +209,7 @@ class IngestTest(base.TestCase):
     def test_deleted(self):
         self.source.put('image', image_services.QCOW2, disk_format='qcow2')
         self.look()
-        self.source.about.clear()
-        self.assertIsNone(self.look())
+        self.assertIsNone(self.delete())
         self.assertEqual('deleted', self.catalogue.images['image'].status)
         self.assertEqual(frozenset(), self.held.keys())
 
@@ -212,8 +218,7 @@ class IngestTest(base.TestCase):
         self.look()
         self.source.change('image', status='deactivated')
         self.look()
-        self.source.about.clear()
-        self.look()
+        self.delete()
         withdrawn = self.held.root / holdings.WITHDRAWN
         self.assertEqual([], list(withdrawn.iterdir()))
 
@@ -221,8 +226,7 @@ class IngestTest(base.TestCase):
         self.source.put('image', image_services.RAW)
         self.look()
         self.catalogue.dead = True
-        self.source.about.clear()
-        self.assertEqual('deleted', self.look().status)
+        self.assertEqual('deleted', self.delete().status)
         self.catalogue.dead = False
         self.repository.announce()
         self.assertEqual('deleted', self.catalogue.images['image'].status)
@@ -243,8 +247,7 @@ class IngestTest(base.TestCase):
         self.source.change('twin', status='deactivated')
         self.look('twin')
         self.assertIn(self.image(), self.held)
-        del self.source.about['image']
-        self.look('image')
+        self.delete()
         # The last that may be served is gone; two may come back.
         self.assertNotIn(self.image(), self.held)
         self.source.change('packed', status='active')
@@ -265,8 +268,7 @@ class IngestTest(base.TestCase):
         self.source.change('other', status='active')
         self.look('other')
         self.assertEqual(2, len(self.repository.patches()))
-        del self.source.about['other']
-        self.look('other')
+        self.delete('other')
         self.assertEqual([], [key for key in self.held.keys()
                               if key.kind == views.PATCHES])
 
@@ -290,6 +292,88 @@ class IngestTest(base.TestCase):
         self.assertEqual('deactivated', self.repository.find('sleeps').status)
         # What was not taken from the service is not its business.
         self.assertEqual('active', self.repository.find('local').status)
+
+    def test_an_image_is_added_while_the_service_lists_its_images(self):
+        """It was withdrawn for ever."""
+        listed = self.source.images()
+        self.source.put('new', image_services.RAW)
+
+        def add_meanwhile():
+            self.look('new')
+            return listed
+
+        self.source.images = add_meanwhile
+        self.ingest.reconcile()
+        self.assertEqual('active', self.repository.find('new').status)
+
+    def entries(self):
+        return self.ingest.report()['queue']
+
+    def handle_all(self):
+        """Handle what is due, as a worker does."""
+        while any(not entry['retry_in_s'] for entry in self.entries()):
+            entry = self.ingest._queue.take()
+            self.ingest._process(entry)
+            self.ingest._queue.finish(entry)
+
+    def test_an_image_that_only_a_list_lacks_stays(self):
+        """A list is no proof: the image itself is asked for."""
+        self.source.put('image', image_services.RAW)
+        self.look()
+        self.source.images = lambda: []
+        self.handle_all()
+        self.assertEqual('active', self.repository.find('image').status)
+        self.assertEqual(['image'], self.catalogue.registered)
+        self.assertEqual({}, self.ingest.report()['refused'])
+
+    def test_a_service_user_that_loses_its_role_withdraws_nothing(self):
+        for name in 'abc':
+            self.source.put(name, image_services.RAW)
+            self.look(name)
+        self.source.about.clear()
+        # A change that is reported finds nothing, too.
+        self.ingest.changed('b')
+        self.handle_all()
+        self.assertEqual(['active'] * 3, [
+            record.status for record in self.repository.images()])
+        self.assertEqual({'a', 'b', 'c'},
+                         self.ingest.report()['refused'].keys())
+
+    def test_images_of_a_small_service_that_were_deleted_unreported(self):
+        for name in 'abc':
+            self.source.put(name, image_services.RAW)
+            self.look(name)
+        now = [0.0]
+        self.ingest._absent = absent_images.AbsentImages(lambda: now[0])
+        del self.source.about['a'], self.source.about['b']
+        self.handle_all()
+        self.assertEqual(3, len(self.repository.images()))
+        now[0] = 4 * 86400.0
+        self.ingest._queue.add(ingest_queue.LISTING)
+        self.handle_all()
+        self.assertEqual(['c'], [record.id
+                                 for record in self.repository.images()])
+        self.assertEqual({}, self.ingest.report()['refused'])
+
+    def test_all_images_are_listed_again_after_hours(self):
+        self.run_until(lambda: True)
+        done = threading.Event()
+        for _ in range(6000):
+            if any(entry.get('retry_in_s') for entry in self.entries()):
+                break
+            done.wait(0.01)
+        [entry] = self.entries()
+        self.assertEqual(ingest_queue.LISTING, entry['image'])
+        self.assertLessEqual(entry['retry_in_s'], 6 * 3600)
+
+    def test_a_list_does_not_fetch_refused_images_again(self):
+        self.source.put('image', image_services.RAW)
+        self.source.files['image'] = image_services.OTHER
+        self.assertRaises(exceptions.IntegrityError, self.look)
+        self.ingest.refused['image'] = 'wrong hash'
+        self.source.download = None
+        self.handle_all()
+        self.assertIn('image', self.ingest.refused)
 
     def run_until(self, ready):
         """Run it until something is so, which its changes are."""
@@ -439,8 +523,7 @@ class IngestTest(base.TestCase):
             self.ingest.arriving.is_awaited = lambda _image: next(answers)
             self.look()
             self.assertEqual(levels, self.tools.levels)
-            del self.source.about['image']
-            self.look()
+            self.delete()
             self.source.put('image', image_services.RAW)
         self.tools.levels.clear()
         self.ingest.arriving.is_awaited = lambda _image: True
@@ -493,8 +576,7 @@ class IngestTest(base.TestCase):
         self.look('twin')
 
         def delete_twin():
-            del self.source.about['twin']
-            self.look('twin')
+            self.delete('twin')
 
         self.add_slowly(delete_twin)
         self.assertRaises(exceptions.RetryableError, self.look)

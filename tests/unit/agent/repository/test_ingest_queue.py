@@ -69,6 +69,15 @@ class TestIngestQueue(base.TestCase):
         queue.postpone(entry, 'no space')
         self.assertFalse(queue.hurry('a', 1))
 
+    def test_one_that_is_due_later(self):
+        queue = ingest_queue.IngestQueue(1)
+        queue.add_later('', 3600.0)
+        [waiting] = queue.report()
+        self.assertGreater(waiting['retry_in_s'], 0)
+        queue.add('', None)
+        queue.add_later('', 3600.0)
+        self.assertEqual('', queue.take().image_id)
+
     def test_failed_images_wait_longer_each_time_and_say_why(self):
         queue = ingest_queue.IngestQueue(1)
         self.patch(ingest_queue, 'FIRST_RETRY', 0.0)
