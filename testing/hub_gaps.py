@@ -26,7 +26,7 @@ import time
 _STEP = 0.05
 # Gaps that are worth a line, and how long a service imports and starts.
 _NOTED_SECONDS = 0.1
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 
 
 class Meter:

@@ -25,7 +25,7 @@ from tests.functional.openstack import nova_hosts
 BLOCK = 65536
 BLOCKS = 32
 ROUNDS = 40
-SECONDS = 300
+SECONDS = nova_hosts.SECONDS
 TYPE = {'diffcache:ssd_cache': 'write-through'}
 # It says the checksum of what it finds on a volume; then it writes blocks, in
 # order, and reads each again, from the volume and not from memory: as long as

@@ -202,7 +202,7 @@ class Trial:
             f'server {server} is not active after {_SECONDS} s')
 
     def wait_for_line(self, server: str, host: str, text: str,
-                      seconds: float = 180) -> str:
+                      seconds: float = 600) -> str:
         """Wait until a guest has printed a line with a text; return it."""
         path = self.inside(
             host, self.where.host / 'instances' / server / 'console.log')
