@@ -16,9 +16,10 @@ Usage: support.py record SERIES STATE RESULTS
        support.py table
 
 ``record`` writes doc/source/admin/support/SERIES.json from the files of
-RESULTS with the ending ``.subunit``, and from the OpenStack that is in STATE;
-``table`` writes the table of the documentation from all such files. Run by
-``tools/test series``.
+RESULTS with the ending ``.subunit``, and from the OpenStack that is in STATE.
+Features that were not tried there stay as they were found with the same
+packages before. ``table`` writes the table of the documentation from all such
+files. Run by ``tools/test series``.
 """
 
 import datetime
@@ -51,6 +52,7 @@ FEATURES = {
 PACKAGES = ('nova', 'glance', 'keystone', 'cinder', 'neutron', 'os-brick',
             'eventlet', 'oslo.service', 'oslo.messaging', 'openstacksdk',
             'python-openstackclient', 'cliff', 'libvirt-python')
+GAP = 'largest_hub_gap_seconds'
 
 
 class Tests:
@@ -89,35 +91,67 @@ def python_version(state: pathlib.Path, series: str) -> str:
         check=True, capture_output=True, text=True).stdout.strip()
 
 
+def largest_gap(log: pathlib.Path, before: dict) -> dict[str, float | None]:
+    """Return the longest time that a hub stood still, in seconds, by its name.
+
+    It is None where no eventlet ran, and nothing has a name where nova-compute
+    did not run.
+
+    :param log: the folder with the logs of an OpenStack
+    :param before: what was found earlier
+    """
+    known = {GAP: before[GAP]} if GAP in before else {}
+    if not list(log.glob('compute-*-nova.log')):
+        return known
+    files = list(log.glob('*-hub-gaps'))
+    gaps = [float(line.split()[1]) for path in files
+            for line in path.read_text().splitlines()]
+    return {GAP: max([known.get(GAP) or 0.0, *gaps]) if files else None}
+
+
+def earlier(series: str, packages: dict[str, str]) -> dict:
+    """Return what was found with the same packages of a series before."""
+    path = FOLDER / f'{series}.json'
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return found if found.get('packages') == packages else {}
+
+
+def counted(tests: Tests, before: dict[str, dict]) -> dict[str, dict]:
+    """Return how the tests of each feature ended, and when.
+
+    :param before: the same of an earlier time, for what was not tried
+    """
+    today = datetime.date.today().isoformat()
+    return {name: {**found, 'date': today}
+            if (found := tests.of(pattern)) else before.get(name, {})
+            for name, pattern in FEATURES.items()}
+
+
 def record(series: str, state: pathlib.Path, folder: pathlib.Path) -> None:
     """Write what was found with a series."""
     tests = Tests()
     for path in sorted(folder.glob('*.subunit')):
         results.read_subunit(path, tests)
-    files = list((state / 'log').glob('*-hub-gaps'))
-    gaps = [float(line.split()[1]) for path in files
-            for line in path.read_text().splitlines()]
     system = platform.freedesktop_os_release()
+    packages = versions(state, series)
+    before = earlier(series, packages)
     (FOLDER / f'{series}.json').write_text(json.dumps({
         'series': series,
-        'date': datetime.date.today().isoformat(),
         'command': f'tools/test series {series}',
         'system': f'{system["NAME"]} {system["VERSION_ID"]}',
         'python': python_version(state, series),
-        'packages': versions(state, series),
-        # None without eventlet.
-        'largest_hub_gap_seconds': max([0.0, *gaps]) if files else None,
-        'features': {name: tests.of(pattern)
-                     for name, pattern in FEATURES.items()},
+        'packages': packages,
+        **largest_gap(state / 'log', before),
+        'features': counted(tests, before.get('features', {})),
     }, indent=2) + '\n')
 
 
-def cell(found: dict[str, int], date: str) -> str:
+def cell(found: dict) -> str:
     """Return what the table says of a feature with a series."""
     passed, failed = found.get('passed', 0), found.get('failed', 0)
     if not passed + failed:
         return 'not tried'
-    return f'{passed} of {passed + failed} passed, {date}'
+    return f'{passed} of {passed + failed} passed, {found["date"]}'
 
 
 def records() -> list[dict]:
@@ -134,9 +168,9 @@ def _title(one: dict) -> str:
 
 
 def _gap(one: dict) -> str:
-    if 'largest_hub_gap_seconds' not in one:
+    if GAP not in one:
         return 'not tried'
-    gap = one['largest_hub_gap_seconds']
+    gap = one[GAP]
     return 'no eventlet' if gap is None else f'{gap:.2f} s'
 
 
@@ -154,8 +188,7 @@ def table(found: list[dict]) -> str:
     rows = [['', *map(_title, found)]]
     for name in FEATURES:
         rows.append([name, *(
-            cell(one.get('features', {}).get(name, {}), one.get('date', ''))
-            for one in found)])
+            cell(one.get('features', {}).get(name, {})) for one in found)])
     rows += [
         ['Longest time that eventlet\'s hub stood still', *map(_gap, found)],
         ['Tried by', *map(_command, found)],
