@@ -564,8 +564,10 @@ class Agent(service.Service):
         limits = image_limits.ImageLimits(
             self.conf.glance.largest_image, conf.max_expansion,
             conf.unpack_timeout)
-        return ingest.Ingest(source, into, self.held, self._tools, limits,
+        made = ingest.Ingest(source, into, self.held, self._tools, limits,
                              conf.ingest_workers, conf.compression_level)
+        self.held.on_quarantine(made.replace)
+        return made
 
     # -- starting
 

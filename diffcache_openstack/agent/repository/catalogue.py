@@ -211,6 +211,10 @@ class Repository:
             if compress is not None and views.Key(
                     views.COMPRESSED, record.content_id) not in self._held:
                 compress(content, manifest, form)
+                files.sync(form)
+            # Before their names are durable, and before the lock is taken.
+            for path in (manifest, content):
+                files.sync(path)
             self._begin_serving(record, {
                 views.MANIFESTS: manifest, views.COMPRESSED: form,
                 views.IMAGES: content})
@@ -278,6 +282,7 @@ class Repository:
         :raises ObjectMissing: another image with this content was withdrawn
         """
         if recipe is not None:
+            files.sync(recipe)
             record = dataclasses.replace(
                 record, form_id=self._tools.hash_file(recipe),
                 form_size=recipe.stat().st_size)
@@ -330,6 +335,17 @@ class Repository:
     def images(self) -> list[ImageRecord]:
         """Return all registered images."""
         return self._images.all()
+
+    def images_with(self, object_id: str) -> list[ImageRecord]:
+        """Return the registered images that have a content or recipe."""
+        return self._images.of(object_id)
+
+    def is_whole(self, record: ImageRecord) -> bool:
+        """Return whether all that an image's file is made of is served."""
+        return all(key in self._held for key in (
+            views.Key(views.IMAGES, record.content_id),
+            views.Key(views.MANIFESTS, record.content_id),
+            *self._recipe_keys(record)))
 
     def patches(self) -> list[PatchRecord]:
         """Return the records of all patches that are held."""
@@ -402,6 +418,7 @@ class Repository:
         :param form: a file of the staging area, which is moved
         :returns: False if the content is not served any more
         """
+        files.sync(form)
         with self._changing:
             if not self._all_held(content_id):
                 return False
@@ -689,6 +706,10 @@ class Repository:
                 f'{record.content_id}; register it under another id.')
 
     def _keep(self, key: views.Key, path: pathlib.Path) -> None:
+        """Hold an object, unless it is held.
+
+        :param path: a file that is on the disk already; it is renamed
+        """
         if key not in self._held:
             files.move(path, self._held.path(key))
             self._held.added(key)
@@ -707,16 +728,18 @@ class Repository:
 
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
-        if not self._all_held(base, target):
-            raise exceptions.ObjectMissing(
-                f'The repository does not hold both {base} and {target} any'
-                f' more.')
         record = PatchRecord(
             self._tools.hash_file(patch), base, target, patch.stat().st_size,
             create_seconds, apply_seconds)
-        self._keep(views.Key(views.PATCHES, record.id), patch)
-        self._patches.put(record)
-        self._made[base, target] = record
+        files.sync(patch)
+        with self._changing:
+            if not self._all_held(base, target):
+                raise exceptions.ObjectMissing(
+                    f'The repository does not hold both {base} and {target}'
+                    f' any more.')
+            self._keep(views.Key(views.PATCHES, record.id), patch)
+            self._patches.put(record)
+            self._made[base, target] = record
         LOG.info('Created patch %s from %s to %s: %d bytes, created in %.1f s,'
                  ' applied in %.1f s', record.id, base, target, record.size,
                  create_seconds, apply_seconds)

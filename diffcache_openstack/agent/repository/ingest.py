@@ -130,6 +130,12 @@ class Ingest:
         self._absent.note_deleted(image_id)
         self._queue.add(image_id)
 
+    def replace(self, key: views.Key) -> None:
+        """Schedule the images of an object that was damaged."""
+        for record in self._repository.images_with(key.id):
+            if record.os_hash_value and record.id not in self.refused:
+                self._queue.hurry(record.id, record.file_size or 0)
+
     def report(self) -> dict[str, typing.Any]:
         """Return what is being added, waits, or was refused, and why.
 
@@ -190,6 +196,11 @@ class Ingest:
             self._repository.put(record)
             LOG.info('Updated image %s (%s): %s, %s', image.id, image.name,
                      image.status, image.visibility)
+        if image.status == views.ACTIVE \
+                and not self._repository.is_whole(record):
+            LOG.warning('Adding image %s (%s) again: objects of it were lost'
+                        ' or damaged', image.id, image.name)
+            self._take(image)
 
     # -- inside
 

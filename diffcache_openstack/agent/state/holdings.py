@@ -140,6 +140,7 @@ class Holdings:
         self.borrowed = borrowed
         self._always_read = always_read
         self.seals = seals.Seals(root.parent)
+        self._on_quarantine: typing.Callable[[views.Key], object] | None = None
         self._lock = threading.RLock()
         self._held: dict[views.Key, int] = {}
         self._leases: collections.Counter = collections.Counter()
@@ -486,6 +487,13 @@ class Holdings:
                           key=lambda p: p.stat().st_mtime)
             for old in kept[:-QUARANTINE_KEPT]:
                 self._remove_stray(old)
+        if self._on_quarantine is not None:
+            self._on_quarantine(key)
+
+    def on_quarantine(self, call: typing.Callable[[views.Key], object]
+                      ) -> None:
+        """Have a function called with each object that is damaged."""
+        self._on_quarantine = call
 
     def drop(self, key: views.Key, reason: str) -> None:
         """Delete an object, also if the plan places it or it is in use.

@@ -454,3 +454,20 @@ class RepositoryTest(base.TestCase):
             while 2 not in done:
                 self.repository._wake.wait(0.01)
         self.assertEqual(2, len(self.repository.patches()))
+
+    def test_an_image_is_deleted_while_its_patch_is_hashed(self):
+        """The patch stayed, with data of an image that was withdrawn."""
+        one, two = self.register_both()
+        record = self.repository.find('target')
+        hash_file = Tools.hash_file
+
+        def delete_meanwhile(tools, path):
+            self.repository.put(dataclasses.replace(
+                record, status=views.DELETED))
+            return hash_file(tools, path)
+
+        self.patch(Tools, 'hash_file', delete_meanwhile)
+        self.assertRaises(exceptions.ObjectMissing,
+                          self.repository.make_patch, one, two)
+        self.assertEqual([], self.repository.patches())
+        self.assertEqual([], list((self.held.root / 'patches').iterdir()))

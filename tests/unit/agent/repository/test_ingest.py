@@ -22,6 +22,7 @@ from diffcache_openstack.agent.repository import ingest_queue
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
@@ -365,6 +366,53 @@ class IngestTest(base.TestCase):
         [entry] = self.entries()
         self.assertEqual(ingest_queue.LISTING, entry['image'])
         self.assertLessEqual(entry['retry_in_s'], 6 * 3600)
+
+    def test_damaged_content_is_fetched_again(self):
+        """It was lost until the image was deleted."""
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
+        record = self.look()
+        for kind, name in ((views.IMAGES, record.content_id),
+                           (views.MANIFESTS, record.content_id),
+                           (views.RECIPES, record.form_id)):
+            self.held.quarantine(views.Key(kind, name), 'a bad disk')
+            self.assertFalse(self.repository.is_whole(record))
+            self.assertEqual(record, self.look())
+            self.assertTrue(self.repository.is_whole(record))
+            self.assertTrue(self.held.verify(self.image()))
+
+    def test_damage_is_noticed_at_once(self):
+        self.held.on_quarantine(self.ingest.replace)
+        self.source.put('image', image_services.RAW)
+        self.look()
+        self.handle_all()
+        self.held.quarantine(self.image(), 'a bad disk')
+        self.handle_all()
+        self.assertTrue(self.held.verify(self.image()))
+
+    def test_what_is_deactivated_is_not_fetched_again(self):
+        self.source.put('image', image_services.RAW)
+        self.look()
+        self.source.change('image', status='deactivated')
+        self.look()
+        self.source.download = None
+        self.assertEqual('deactivated', self.look().status)
+
+    def test_what_is_kept_is_on_the_disk_before_it_has_its_name(self):
+        """A power cut left names of files without their data."""
+        synced, moved = [], []
+        sync, move = files.sync, files.move
+        self.patch(files, 'sync', lambda path: synced.append(path)
+                   or sync(path))
+        self.patch(files, 'move', lambda path, *args, **options: moved.append(
+            path) or move(path, *args, **options))
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
+        self.source.put('other', image_services.OTHER)
+        self.look()
+        self.look('other')
+        self.repository.make_missing()
+        objects = {path for path in moved if path.parent.name == 'staging'}
+        self.assertEqual(9, len(objects))
+        self.assertEqual(set(), objects - set(synced))
 
     def test_a_list_does_not_fetch_refused_images_again(self):
         self.source.put('image', image_services.RAW)
