@@ -27,8 +27,9 @@ import numpy
 from bench.versions import disks
 from diffcache_openstack import _native
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
 
 PACK_BLOCKS = 16384
 _FRAME_BLOCKS = 256
@@ -148,8 +149,8 @@ def grow(directory: pathlib.Path, packs: int) -> None:
             name = f'hooks-{number:08d}-grown'
             data = _hooks(added[at:at + _PART], noise)
             (directory / name).write_bytes(data)
-            head.hooks[number] = catalogue.Blob(name, len(data),
-                                                data[-32:].hex())
+            head.hooks[number] = entries.Blob(name, len(data),
+                                              data[-32:].hex())
         _add_version(directory, head, added)
         access.commit(head)
 
@@ -160,7 +161,7 @@ def _add_pack(directory: pathlib.Path, head: catalogue.Catalogue, number: int
     suffix = os.urandom(4).hex()
     name = f'index-{number:08d}-{suffix}'
     check = _write_index(directory / name, number)
-    entry = catalogue.Pack(
+    entry = entries.Pack(
         f'pack-{number:08d}-{suffix}', name, 0, head.next_version,
         PACK_BLOCKS, 32 + PACK_BLOCKS * disks.BLOCK,
         (directory / name).stat().st_size, 3, check.hex())
@@ -174,9 +175,9 @@ def _add_version(directory: pathlib.Path, head: catalogue.Catalogue,
     data, root = map_of(head.next_map, packs)
     name = f'map-{head.next_map:08d}-grown'
     (directory / name).write_bytes(data)
-    head.maps[head.next_map] = catalogue.Blob(name, len(data),
-                                              data[-32:].hex())
-    version = catalogue.Version(
+    head.maps[head.next_map] = entries.Blob(name, len(data),
+                                            data[-32:].hex())
+    version = entries.Version(
         str(uuid.uuid4()), 'grown', head.next_version, None,
         '2026-01-01T00:00:00+00:00', len(packs) * PACK_BLOCKS * disks.BLOCK,
         (2, head.next_map, root), None, '0', 0, 0, 0, 0, 0.0, 0.0)

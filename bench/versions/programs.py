@@ -30,7 +30,7 @@ from bench.harness import runs
 from bench.harness import tables
 from bench.versions import disks
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store.commits import heads
 
 DRIVER = pathlib.Path(__file__).with_name('cinder_driver.py')
 CINDER = 'cinder==29.0.0'
@@ -153,7 +153,7 @@ class DiffCache(Program):
             'bytes_differing', 'bytes_written', 'bytes_read')}}
         if self.extra:
             answer, figures = self.command('prune', '--level', AGAIN)
-            head = commits.load(file.FileStore(self.work / 'repo'))
+            head = heads.load(file.FileStore(self.work / 'repo'))
             first = sum(pack.data_bytes + pack.index_bytes
                         for pack in head.packs.values() if pack.origin == 1)
             found['compressed again'] = figures | {

@@ -25,7 +25,7 @@ from bench.harness import processes
 from bench.harness import runs
 from bench.versions import disks
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions import version_store
 
 _PROCESSES = 8

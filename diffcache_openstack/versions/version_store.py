@@ -23,7 +23,6 @@ from typing import Callable
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import permissions
 from diffcache_openstack.runtime import directories
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.disks import rollback_journal
@@ -39,18 +38,16 @@ from diffcache_openstack.versions.restore import volume_rollback
 from diffcache_openstack.versions.restore import volumes
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import acceptance
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import key_rotation
-from diffcache_openstack.versions.store import manifests
-from diffcache_openstack.versions.store import replication
-from diffcache_openstack.versions.store import retention
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
-
-KEY_BYTES = 32
-# More than any file with a key has.
-_KEY_FILE_BYTES = 1024
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.copies import blob_copying
+from diffcache_openstack.versions.store.copies import replication
+from diffcache_openstack.versions.store.inbox import acceptance
+from diffcache_openstack.versions.store.indexes import manifests
+from diffcache_openstack.versions.store.upkeep import key_rotation
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import retention
+from diffcache_openstack.versions.store.upkeep import verification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +150,7 @@ class VersionStore:
         """
         return cls(store_access.StoreAccess(store, key, block_size, level))
 
-    def versions(self, series: str | None = None) -> list[catalogue.Version]:
+    def versions(self, series: str | None = None) -> list[entries.Version]:
         """Return all versions, or those of a series, oldest first.
 
         :raises NotFound: nothing was saved to the store yet
@@ -163,7 +160,7 @@ class VersionStore:
                        if series in (None, version.series)),
                       key=lambda version: version.number)
 
-    def version(self, name: str) -> catalogue.Version:
+    def version(self, name: str) -> entries.Version:
         """Return the version whose id is, or starts with, a name."""
         return self._access.head().find(name)
 
@@ -174,7 +171,7 @@ class VersionStore:
     def save(self, disks: Sequence[Disk], guest: snapshots.Guest | None = None,
              alpha: float | str = 0.0, job: Job = _QUIET,
              token: str | None = None,
-             volumes: GuestVolumes | None = None) -> list[catalogue.Version]:
+             volumes: GuestVolumes | None = None) -> list[entries.Version]:
         """Save the state of disks at one moment: all become versions, or none.
 
         A running guest's raw disks are read from copies that share their
@@ -214,7 +211,7 @@ class VersionStore:
 
     def save_volume(self, descriptor: int, series: str, *,
                     alpha: float | str = 0.0, job: Job = _QUIET,
-                    token: str | None = None) -> catalogue.Version:
+                    token: str | None = None) -> entries.Version:
         """Save a volume that the caller has opened, and that does not change.
 
         :param descriptor: of a block device or a raw file
@@ -389,23 +386,23 @@ class VersionStore:
         """Return the blocks in which two versions differ."""
         return restoring.diff(self._access, old, new)
 
-    def verify(self, job: Job = _QUIET) -> upkeep.Verified:
+    def verify(self, job: Job = _QUIET) -> verification.Verified:
         """Read all that the store holds, and report what is damaged."""
-        return upkeep.verify(self._access, job.report)
+        return verification.verify(self._access, job.report)
 
     def delete(self, names: Sequence[str]) -> list[str]:
         """Delete versions, all or none; prune frees their space."""
-        return upkeep.delete(self._access, names)
+        return pruning.delete(self._access, names)
 
     def prune(self, policies: dict[str | None, retention.Policy]
-              | None = None, rule: upkeep.PruneRule = upkeep.PruneRule(),
-              dry_run: bool = False, job: Job = _QUIET) -> upkeep.Pruned:
+              | None = None, rule: pruning.PruneRule = pruning.PruneRule(),
+              dry_run: bool = False, job: Job = _QUIET) -> pruning.Pruned:
         """Delete versions that no policy keeps; free dead space.
 
         :param policies: by series; None means all others
         :param rule: which packs are rewritten
         """
-        return upkeep.prune(self._access, policies, rule, dry_run, job.report)
+        return pruning.prune(self._access, policies, rule, dry_run, job.report)
 
     def accept(self, inbox: base.BlobStore, rules: acceptance.Rules,
                job: Job = _QUIET) -> acceptance.Accepted:
@@ -420,13 +417,13 @@ class VersionStore:
                   ) -> replication.Replicated:
         """Have a copy follow the store."""
         return replication.replicate(self._access, copy,
-                                     replication.Work(job.report, job.rate))
+                                     blob_copying.Work(job.report, job.rate))
 
     def rebuild(self, target: base.BlobStore, job: Job = _QUIET
                 ) -> replication.Replicated:
         """Create a store that was lost, of this one, which is its copy."""
         return replication.rebuild(self._access, target,
-                                   replication.Work(job.report, job.rate))
+                                   blob_copying.Work(job.report, job.rate))
 
     def repair(self, copy: base.BlobStore, damaged: Sequence[str]
                ) -> list[str]:
@@ -483,29 +480,3 @@ def _snapshotter(disk: Disk, together: snapshots.RunningSnapshotter | None
         kept = snapshots.supports_snapshots(disk.path, disk.format)
         return together if kept else None
     return snapshots.for_stopped_guest(disk.path, disk.format)
-
-
-def read_key(path: pathlib.Path) -> bytes:
-    """Read a key from a file: 32 bytes, or 64 hex digits.
-
-    :raises InvalidInput: the file cannot be read, has no key, or other users
-        may read it
-    """
-    try:
-        with open(path, 'rb') as stream:
-            permissions.check_secret(stream, path, group=True)
-            data = stream.read(_KEY_FILE_BYTES)
-    except OSError as error:
-        raise exceptions.InvalidInput(
-            f'Cannot read the key file {path}: {error.strerror}; check the '
-            f'path.') from error
-    if len(data) == KEY_BYTES:
-        return data
-    try:
-        key = bytes.fromhex(data.decode())
-    except ValueError:
-        key = b''
-    if len(key) != KEY_BYTES:
-        raise exceptions.InvalidInput(
-            f'{path} has no valid key: write 64 hex digits into it')
-    return key

@@ -43,6 +43,7 @@ class TestContracts(base.TestCase):
                         (TREE / PACKAGE / '__init__.py').read_bytes())
         for path in (TREE / PACKAGE).glob('*/__init__.py'):
             self.write_file(f'{PACKAGE}/{path.parent.name}/__init__.py', b'')
+        self.write_file(f'{PACKAGE}/versions/store/__init__.py', b'')
 
     def add(self, module: str, statement: str) -> None:
         name = module.replace('.', '/')
@@ -102,6 +103,14 @@ class TestContracts(base.TestCase):
         self.assert_broken()
         self.add('versions.save.x', f'import {PACKAGE}.versions.restore')
         self.assert_broken('versions')
+
+    def test_up_the_layers_of_a_version_store_is_broken(self):
+        for name in ('commits', 'copies'):
+            self.write_file(f'{PACKAGE}/versions/store/{name}/__init__.py',
+                            b'')
+        self.add('versions.store.commits.x',
+                 f'import {PACKAGE}.versions.store.copies')
+        self.assert_broken('version-store')
 
     def test_the_api_that_calls_the_conductor_directly_is_broken(self):
         self.add('api.x', f'import {PACKAGE}.planning.x')

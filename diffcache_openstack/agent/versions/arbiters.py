@@ -19,14 +19,15 @@ import typing
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import threads
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.versions.store import arbitration
-from diffcache_openstack.versions.store import reservations
+from diffcache_openstack.versions.store.commits import arbitration
+from diffcache_openstack.versions.store.commits import reservations
 
 
 class ConductorArbiter:
     """Has the conductor decide for one task that changes a store.
 
-    See :class:`diffcache_openstack.versions.store.arbitration.Arbiter`.
+    It is an
+    :class:`~diffcache_openstack.versions.store.commits.arbitration.Arbiter`.
 
     Methods raise Interrupted if this process stops while they wait.
 

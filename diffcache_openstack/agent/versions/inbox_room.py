@@ -13,7 +13,7 @@
 
 Hosts ask before they put a blob there. What another host's process puts past
 these limits, the maintenance host removes:
-:mod:`diffcache_openstack.versions.store.acceptance`.
+:mod:`diffcache_openstack.versions.store.inbox.acceptance`.
 """
 
 import collections.abc

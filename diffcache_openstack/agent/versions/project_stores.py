@@ -25,9 +25,10 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import barbican
 from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import versions as version_options
-from diffcache_openstack.versions.store import acceptance
-from diffcache_openstack.versions.store import replication
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.copies import replication
+from diffcache_openstack.versions.store.inbox import acceptance
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import verification
 from diffcache_openstack.versions import version_store
 
 # What the name of a file may be made of.
@@ -125,7 +126,7 @@ class ProjectStores:
         return self.of(project_id).rebuild(project_id, job)
 
     def verify(self, project_id: str, job: version_store.Job
-               ) -> upkeep.Verified:
+               ) -> verification.Verified:
         """Verify the store of a project, and repair it from its copy."""
         return self.of(project_id).verify(project_id, job)
 
@@ -159,7 +160,7 @@ class ProjectStores:
         return self._common.rewrite_limit
 
     @property
-    def prune_rule(self) -> upkeep.PruneRule:
+    def prune_rule(self) -> pruning.PruneRule:
         """Which packs a prune rewrites."""
         return self._common.prune_rule
 

@@ -26,7 +26,7 @@ from oslo_context import context as oslo_context
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import groups
-from diffcache_openstack.versions import version_store
+from diffcache_openstack.versions.store.keys import key_files
 
 _ALGORITHM = 'AES'
 # The group of options with the credentials for Barbican.
@@ -81,7 +81,7 @@ class VersionKeys:
         try:
             return self._manager.create_key(
                 context, algorithm=_ALGORITHM,
-                length=version_store.KEY_BYTES * 8, name=name)
+                length=key_files.KEY_BYTES * 8, name=name)
         except castellan_exceptions.CastellanException as exc:
             raise _translated(exc) from exc
 
@@ -104,10 +104,10 @@ class VersionKeys:
             raise _translated(exc) from exc
         data = key.get_encoded()
         if (not isinstance(key, symmetric_key.SymmetricKey)
-                or data is None or len(data) != version_store.KEY_BYTES):
+                or data is None or len(data) != key_files.KEY_BYTES):
             raise exceptions.InvalidInput(
                 f'Key {key_id} is not a symmetric key of '
-                f'{version_store.KEY_BYTES * 8} bits: create one for the '
+                f'{key_files.KEY_BYTES * 8} bits: create one for the '
                 f'store.')
         return data
 

@@ -38,7 +38,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.guests import view_cleanup
-from diffcache_openstack.versions.store import arbitration
+from diffcache_openstack.versions.store.commits import arbitration
 
 LOG = logging.getLogger(__name__)
 

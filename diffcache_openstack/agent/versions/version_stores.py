@@ -27,26 +27,30 @@ from oslo_config import cfg
 
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import inbox_room
-from diffcache_openstack.agent.versions import prefixed_store
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.blobs import copied
 from diffcache_openstack.versions.blobs import layered
 from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.blobs import upload_ledger
-from diffcache_openstack.versions.store import acceptance
-from diffcache_openstack.versions.store import arbitration
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import head_memory
-from diffcache_openstack.versions.store import key_ids
-from diffcache_openstack.versions.store import replication
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.commits import arbitration
+from diffcache_openstack.versions.store.commits import head_memory
+from diffcache_openstack.versions.store.commits import heads
+from diffcache_openstack.versions.store.copies import replication
+from diffcache_openstack.versions.store.inbox import acceptance
+from diffcache_openstack.versions.store.keys import key_files
+from diffcache_openstack.versions.store.keys import key_ids
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import verification
 from diffcache_openstack.versions import version_store
 
 LOG = logging.getLogger(__name__)
 
-Opener = typing.Callable[[str, list[str]], base.BlobStore]
+Opener = typing.Callable[
+    [str, list[str], str, upload_ledger.UploadLedger | None], base.BlobStore]
 
 _PLAIN = re.compile(r'[a-z0-9]{1,64}')
 
@@ -83,7 +87,7 @@ class Stores:
         self._keys: list[bytes] = []
         if self._options.key_file:
             self._keys = [
-                version_store.read_key(pathlib.Path(path)) for path in (
+                key_files.read_key(pathlib.Path(path)) for path in (
                     self._options.key_file, *self._options.former_key_files)]
 
     def _new_room(self) -> inbox_room.InboxRoom:
@@ -129,13 +133,13 @@ class Stores:
         if not self._options.copy:
             return True
         try:
-            if commits.load(seen) is not None:
+            if heads.load(seen) is not None:
                 return True
             reason = 'it is empty'
         except exceptions.DiffCacheError as error:
             reason = str(error)
         try:
-            if commits.load(self._copy(project_id)) is None:
+            if heads.load(self._copy(project_id)) is None:
                 return True  # Nothing was saved yet.
         except exceptions.DiffCacheError as error:
             LOG.error('Could not read the copy of the store of project %s, nor'
@@ -190,7 +194,7 @@ class Stores:
             dataclasses.replace(job, rate=self._options.copy_rate))
 
     def verify(self, project_id: str, job: version_store.Job
-               ) -> upkeep.Verified:
+               ) -> verification.Verified:
         """Verify the store of a project; repair it from its copy if it can be.
 
         What was repaired is not part of the result.
@@ -267,10 +271,10 @@ class Stores:
         return self._options.prune_limit
 
     @property
-    def prune_rule(self) -> upkeep.PruneRule:
+    def prune_rule(self) -> pruning.PruneRule:
         """Which packs a prune rewrites."""
-        return upkeep.PruneRule(level=self._options.prune_level,
-                                most_bytes=self._options.prune_limit)
+        return pruning.PruneRule(level=self._options.prune_level,
+                                 most_bytes=self._options.prune_limit)
 
     def _engine(self, store: base.BlobStore, key: bytes | None,
                 project_id: str, task_id: str | None,
@@ -346,16 +350,12 @@ class Stores:
                 'No version store is configured on this host: set [versions]'
                 ' store.')
         tag = _tag(project_id)
-        if uri.startswith('file:'):
-            directory = urllib.parse.urlsplit(uri).path.rstrip('/')
-            return opener(f'file://{directory}/{tag}', [])
         ledger = None
         if self._memory is not None:
-            place = hashlib.sha256(uri.encode()).hexdigest()[:16]
             ledger = upload_ledger.UploadLedger(
-                self._memory / f'{tag}-{place}.blobs.json')
-        return prefixed_store.PrefixedStore(
-            opener(uri, list(config_files)), tag, ledger)
+                self._memory / f'{tag}-{self._place(uri)}.blobs.json',
+                blob_names.is_bookkeeping)
+        return opener(uri, list(config_files), tag, ledger)
 
     def _known_key(self, store: base.BlobStore, project_id: str
                    ) -> bytes | None:
@@ -364,7 +364,7 @@ class Stores:
             return self._key_of_files(store, project_id)
         key = self._managed.find(store, project_id)
         if (key is None and self._options.key_manager
-                and commits.load(store) is not None):
+                and heads.load(store) is not None):
             # Never store anything unsealed because a key is missing.
             raise exceptions.InvalidInput(
                 f'Versions of project {project_id} are not sealed, but'
@@ -375,9 +375,9 @@ class Stores:
     def _key_of_files(self, store: base.BlobStore, project_id: str) -> bytes:
         """Return the key of a project that its store has, if one is known."""
         keys = [_derived(key, project_id) for key in self._keys]
-        if len(keys) > 1 and (head := commits.load(store)) is not None:
+        if len(keys) > 1 and (head := heads.load(store)) is not None:
             for key in keys:
-                if head.key_check == store_access.key_check(key):
+                if head.key_check == store_reader.key_check(key):
                     return key
         return keys[0]
 
@@ -428,7 +428,7 @@ class _ManagedKeys:
         key_id = key_ids.read(store)
         if key_id is None:
             return None
-        head = commits.load(store)
+        head = heads.load(store)
         if head is not None and head.key_id is not None:
             key_id = head.key_id
         return self.get(key_id, project_id)

@@ -38,8 +38,9 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import view_cleanup
 from diffcache_openstack.versions.guests import volume_points
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import entries
 from diffcache_openstack.versions import version_store
 
 LOG = logging.getLogger(__name__)
@@ -198,7 +199,7 @@ class Worker:
         return _summary(saved, found)
 
     def _save_once(self, running, store, guest, attached
-                   ) -> list[catalogue.Version]:
+                   ) -> list[entries.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
         manifest = self._stores.keeps_manifests(running.task.project_id)
         disks = [dataclasses.replace(self.engine_disk(running, guest, disk),
@@ -415,7 +416,7 @@ def _with_retries(running, work):
         try:
             work()
             return
-        except store_access.Distrusted as error:
+        except store_reader.Distrusted as error:
             LOG.info('Repeating task %s: %s', running.task.id, error)
         except _RETRYABLE as error:
             seconds = waits.pop(0)
@@ -431,10 +432,10 @@ def _series(guest, disk) -> str:
     return f'{guest.server_id}-{disk.device}'
 
 
-def _all(store) -> list[catalogue.Version]:
+def _all(store) -> list[entries.Version]:
     try:
         return store.versions()
-    except store_access.NothingSaved:
+    except store_reader.NothingSaved:
         return []
 
 
@@ -449,7 +450,7 @@ def _alpha(text: str) -> float | str:
 
 
 def _summary(disks: list[objects.VersionDisk],
-             saved: list[catalogue.Version]) -> objects.SavedVersion:
+             saved: list[entries.Version]) -> objects.SavedVersion:
     return objects.SavedVersion(
         disks=disks, size=sum(version.size for version in saved),
         bytes_changed=sum(version.blocks_changed for version in saved)
@@ -462,7 +463,7 @@ def _summary(disks: list[objects.VersionDisk],
         quiesced=all(version.quiesced for version in saved))
 
 
-def _disk(device: str, version: catalogue.Version,
+def _disk(device: str, version: entries.Version,
           volume_id: str | None = None) -> objects.VersionDisk:
     return objects.VersionDisk(
         device=device, version=version.id, size=version.size,

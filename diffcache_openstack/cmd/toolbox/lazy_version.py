@@ -18,7 +18,7 @@ from typing import Any
 
 from diffcache_openstack.cmd.toolbox import version as version_commands
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.store import bases
+from diffcache_openstack.versions.store.indexes import base_images
 
 # In the state folder.
 _MANIFEST = 'version.manifest'
@@ -35,7 +35,7 @@ def configure(args: argparse.Namespace, config: dict[str, Any]) -> None:
     """
     store = version_commands.open_store(args)
     version = store.version(args.image)
-    bases.check(version, args.base)
+    base_images.check(version, args.base)
     if config['manifest'] is None:
         config['manifest'] = _kept_manifest(store, version.id,
                                             config['state'])

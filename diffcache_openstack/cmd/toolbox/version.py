@@ -26,9 +26,10 @@ from diffcache_openstack.common import units
 from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.store import retention
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.keys import key_files
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import retention
 from diffcache_openstack.versions import version_store
 
 _AUTO = 'auto'
@@ -68,7 +69,7 @@ def open_to_read(args: argparse.Namespace) -> version_store.VersionStore:
 
 
 def _key(args: argparse.Namespace) -> bytes | None:
-    return version_store.read_key(args.key_file) if args.key_file else None
+    return key_files.read_key(args.key_file) if args.key_file else None
 
 
 _SHARE = cli.real(0, 1)
@@ -303,7 +304,7 @@ class Prune(quick.ShowOne):
                        default=0, help=f'Keep {kept}. Without any --keep'
                        ' option no version is deleted.')
           for name, kept in _KEPT.items()),
-        cli.Argument('--dead-share', type=_SHARE, default=upkeep.DEAD_SHARE,
+        cli.Argument('--dead-share', type=_SHARE, default=pruning.DEAD_SHARE,
                      metavar='S', help='Rewrite packs in which more than this'
                                        ' share of the blocks is unused'
                                        ' (default: 0.2).'),
@@ -325,7 +326,7 @@ class Prune(quick.ShowOne):
         with progress.of(self, 'prune') as bar:
             return store.prune(
                 {args.series: policy},
-                upkeep.PruneRule(args.dead_share, args.level), args.dry_run,
+                pruning.PruneRule(args.dead_share, args.level), args.dry_run,
                 version_store.Job(bar)).to_dict()
 
 

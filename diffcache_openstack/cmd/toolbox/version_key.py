@@ -20,6 +20,7 @@ from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.cmd.toolbox import version
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.versions.store.keys import key_files
 from diffcache_openstack.versions import version_store
 
 
@@ -55,7 +56,7 @@ class Rotate(_Key):
                           ' digits.'),)
 
     def fields(self, args: argparse.Namespace) -> dict[str, Any]:
-        new = version_store.read_key(args.new_key_file)
+        new = key_files.read_key(args.new_key_file)
         store = version.open_store(args).rotate_key(new)
         return store.keys().to_dict()
 

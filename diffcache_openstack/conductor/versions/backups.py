@@ -26,6 +26,7 @@ from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
@@ -137,8 +138,8 @@ def _begin(session: orm.Session, new: objects.NewVersion, agent: str,
     task = objects.VersionTask(
         id=str(uuid.uuid4()), kind=versions.SAVE, project_id=new.project_id,
         volume_id=new.volume_id, version_id=new.id, alpha=new.alpha)
-    service.check_not_excluded(session, task, alone,
-                               f'back up volume {new.volume_id}')
+    transactions.check_not_excluded(session, task, alone,
+                                    f'back up volume {new.volume_id}')
     if row is None:
         db.create(session, new, when)
     else:
@@ -195,7 +196,7 @@ def _delete(session, backup_id, project_id, when):
         session, backup_id, (versions.SAVE, versions.RESTORE_VOLUME), when)
     if row.state == versions.SAVING:
         row.state, row.updated_at = versions.ERROR, when
-    service.forget(session, backup_id, when)
+    transactions.forget(session, backup_id, when)
     return cancelled
 
 

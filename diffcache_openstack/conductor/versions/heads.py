@@ -12,7 +12,7 @@
 """Which of several writers of a version store changes it.
 
 Agents call it for stores whose locks do not exclude writers of other hosts:
-:mod:`diffcache_openstack.versions.store.arbitration`.
+:mod:`diffcache_openstack.versions.store.commits.arbitration`.
 """
 
 import oslo_messaging

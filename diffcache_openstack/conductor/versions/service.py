@@ -13,15 +13,11 @@
 
 import contextlib
 import datetime
-import hashlib
-import json
 import typing
-import uuid
 
 from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
-from sqlalchemy import orm
 
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.cloud import servers as nova
@@ -29,9 +25,9 @@ from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import project_shares
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
-from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import policies as db_policies
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as db_tasks
@@ -54,9 +50,6 @@ _TASKS = {versions.SHUTDOWN: ('powering-off',),
 
 # While it does, Nova does not show the host that a server will be on.
 _MOVES = 'migrating'
-
-# The ids of tasks that save versions are computed from the versions' ids.
-_SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
 
 class VersionService:
@@ -93,12 +86,13 @@ class VersionService:
             raise exceptions.InvalidInput(
                 f'rate: {new.rate} bytes per second is too low; request at'
                 f' least {lowest}, or none.')
-        task = save_task(new)
+        task = transactions.save_task(new)
         if self._database.read(db_tasks.is_known, task.id):
             return
         with self._quotas.admission(new.project_id, quotas.VERSIONS,
                                     quotas.VERSION_MIB, quotas.TASKS):
-            self._database.write(_create, new, task, versioned.now())
+            self._database.write(transactions.create, new, task,
+                                 versioned.now())
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
         self._dispatcher.wake()
@@ -115,7 +109,7 @@ class VersionService:
     def delete_version(self, ctxt: contexts.RequestContext, version_id: str
                        ) -> None:
         """Start to delete a version."""
-        self._database.write(forget, version_id, versioned.now())
+        self._database.write(transactions.forget, version_id, versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -123,7 +117,8 @@ class VersionService:
                         task_id: str, keep_version: str | None,
                         dry_run: bool, way: str = versions.AUTO) -> None:
         """Start to restore a server to a version."""
-        project_id, server_id = self._database.read(_owner, version_id)
+        project_id, server_id = self._database.read(
+            transactions.owner, version_id)
         server = self._servers.get(server_id)
         if not server.stopped:
             raise exceptions.Conflict(
@@ -132,10 +127,12 @@ class VersionService:
                 f' (openstack server stop {server_id}).')
         kept = (quotas.VERSIONS, quotas.VERSION_MIB) if keep_version else ()
         with self._admission_of(task_id, project_id, *kept):
-            self._database.write(_restore, version_id, objects.VersionTask(
+            task = objects.VersionTask(
                 id=task_id, kind=versions.RESTORE, server_id=server_id,
                 version_id=version_id, keep_version=keep_version,
-                dry_run=dry_run, method=way), versioned.now())
+                dry_run=dry_run, method=way)
+            self._database.write(transactions.restore, version_id, task,
+                                 versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -143,12 +140,14 @@ class VersionService:
                        task_id: str, name: str,
                        device: str | None = None) -> None:
         """Start to export a disk of a version as an image."""
-        project_id, _server_id = self._database.read(_owner, version_id)
+        project_id, _server_id = self._database.read(
+            transactions.owner, version_id)
         task = objects.VersionTask(
             id=task_id, kind=versions.EXPORT, project_id=project_id,
             version_id=version_id, name=name)
         with self._admission_of(task_id, project_id):
-            self._database.write(_export, task, device, versioned.now())
+            self._database.write(transactions.export, task, device,
+                                 versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -165,13 +164,13 @@ class VersionService:
         try:
             self._check_has_server(host, project_id)
         except exceptions.RetryableError as error:
-            if not self._database.read(_reads, host, version_id,
+            if not self._database.read(transactions.reads, host, version_id,
                                        versioned.now()):
                 raise
             LOG.warning('Host %s reads version %s on, unchecked: %s', host,
                         version_id, error)
-        return self._database.write(_open, host, version_id, project_id,
-                                    versioned.now())
+        return self._database.write(transactions.open_version, host,
+                                    version_id, project_id, versioned.now())
 
     def _check_has_server(self, host, project_id):
         """Check that a host has a server of a project, or is to get one.
@@ -189,16 +188,17 @@ class VersionService:
                       version_id: str) -> None:
         """Note that a host reads a version no longer."""
         self._database.write(plans.drop_lease,
-                             _read_lease(version_id) + _digest(host), host)
+                             transactions.read_lease(version_id, host), host)
 
     @oslo_messaging.expose
     def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
                       against: str, task_id: str) -> None:
         """Start to compare two versions."""
-        project_id, _server_id = self._database.read(_owner, version_id)
+        project_id, _server_id = self._database.read(
+            transactions.owner, version_id)
         with self._admission_of(task_id, project_id):
-            self._database.write(_diff, version_id, against, task_id,
-                                 versioned.now())
+            self._database.write(transactions.diff, version_id, against,
+                                 task_id, versioned.now())
         self._dispatcher.wake()
 
     @oslo_messaging.expose
@@ -249,7 +249,7 @@ class VersionService:
                     report: objects.TaskReport) -> bool:
         """Note the progress of a task; return whether it is still wanted."""
         wanted = self._database.write(
-            _report, report, versioned.now(), ctxt.bound_host,
+            transactions.report, report, versioned.now(), ctxt.bound_host,
             self._conf.versions.maintenance_hosts)
         if report.state in versions.ENDED:
             if report.error:
@@ -308,7 +308,7 @@ class VersionService:
         new.base_image = server.image_id
         if policy is not None:
             new.alpha = policy.alpha
-        task = save_task(new)
+        task = transactions.save_task(new)
         if not self._database.read(db_tasks.is_known, task.id):
             try:
                 with self._quotas.admission(
@@ -332,7 +332,7 @@ class VersionService:
         now = versioned.now()
         for version_id in self._database.read(db.of_images, new.server_id):
             try:
-                self._database.write(forget, version_id, now)
+                self._database.write(transactions.forget, version_id, now)
             except exceptions.DiffCacheError as error:
                 LOG.info('Version %s stays until the next image of server %s:'
                          ' %s', version_id, new.server_id, error)
@@ -341,8 +341,8 @@ class VersionService:
         now = versioned.now()
         lease = dispatch.hook_lease(project_shares.subject(task))
         try:
-            self._database.write(_begin_local, new, task, host, now,
-                                 self._dispatcher.alone)
+            self._database.write(transactions.begin_local, new, task, host,
+                                 now, self._dispatcher.alone)
         except exceptions.Busy:
             # The hook tries again soon; no queued task comes before it.
             self._database.write(
@@ -365,204 +365,3 @@ def _is_required(new, policy) -> bool | None:
             versions.DELETE: policy.on_delete}.get(new.trigger, False):
         return None
     return policy.required
-
-
-def save_task(new: objects.NewVersion) -> objects.VersionTask:
-    """Create the task of saving a version, always with the same ID."""
-    return objects.VersionTask(
-        id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
-        project_id=new.project_id, server_id=new.server_id,
-        version_id=new.id, alpha=new.alpha, rate=new.rate,
-        base_image=new.base_image, volumes=new.volumes)
-
-
-def forget(session: orm.Session, version_id: str,
-           when: datetime.datetime) -> None:
-    """Start to delete a version, in a transaction; it may be repeated."""
-    if db.need(session, version_id).state == versions.DELETING:
-        if not db_tasks.is_being_forgotten(session, version_id):
-            _queue_forget(session, version_id, when)  # It failed before.
-        return
-    if plans.leased(session, _read_lease(version_id), when):
-        raise exceptions.Conflict(
-            f'Cannot delete version {version_id}: a server boots from it while'
-            f' it arrives. Try again when it is whole at the host of the'
-            f' server, or some minutes after the server was deleted.')
-    plans.drop_leases(session, _read_lease(version_id))
-    if db.begin_deleting(session, version_id, when):
-        _queue_forget(session, version_id, when)
-
-
-def _queue_forget(session, version_id, when):
-    row = db.need(session, version_id)
-    db_tasks.create(session, objects.VersionTask(
-        id=str(uuid.uuid4()), kind=versions.FORGET, project_id=row.project_id,
-        server_id=row.server_id, volume_id=row.volume_id,
-        version_id=version_id, disks=db.disks(row)), when)
-
-
-def _report(session, report, when, host, maintaining):
-    """Store a report and what follows from it; return whether it counts."""
-    wanted = db_tasks.report(session, report, when, host)
-    if maintaining:
-        _follow_up(session, report, wanted, when, maintaining)
-    return wanted
-
-
-def _follow_up(session, report, first, when, maintaining):
-    """Have what a host added accepted; note what was refused.
-
-    :param first: whether the report is of a task that had not ended
-    """
-    task, host = db_tasks.find(session, report.task_id)
-    if task is None:
-        return
-    if (first and report.state in versions.ENDED
-            and task.kind in versions.AT_THE_DISK):
-        db_tasks.create(session, objects.VersionTask(
-            id=str(uuid.uuid5(_SAVES, f'accept {task.id}')),
-            kind=versions.ACCEPT, project_id=task.project_id), when)
-    refused = set(json.loads(report.result).get('refused', ()))
-    if refused and host in maintaining:
-        LOG.error('Versions of project %s were refused by the store: %s',
-                  task.project_id, ', '.join(sorted(refused)))
-        db.refuse(session, task.project_id, refused, when)
-
-
-def _create(session, new, task, when):
-    if db_tasks.is_known(session, task.id):
-        return
-    _not_restored(session, new.server_id)
-    if db.create(session, new, when):
-        db_tasks.create(session, task, when)
-
-
-def _not_restored(session, server_id):
-    """Refuse to touch a server that is being restored.
-
-    :raises Conflict: it is
-    """
-    task_id = db_tasks.busy_server(session, server_id, [versions.RESTORE])
-    if task_id is not None:
-        raise exceptions.Conflict(
-            f'Server {server_id} is being restored by task {task_id}; wait'
-            f' until that task completes.')
-
-
-def _complete(session, version_id):
-    """Return the row of a version that can be restored.
-
-    :raises Conflict: the store does not have all of it
-    """
-    row = db.need(session, version_id)
-    if row.state != versions.AVAILABLE:
-        raise exceptions.Conflict(
-            f'Version {version_id} is {row.state}; use a version that is'
-            f' available.')
-    return row
-
-
-def _owner(session, version_id):
-    """Return project and server of a version."""
-    row = db.need(session, version_id)
-    return row.project_id, row.server_id
-
-
-def _restore(session, version_id, task, when):
-    row = _complete(session, version_id)
-    if db_tasks.is_known(session, task.id):
-        return
-    _not_restored(session, row.server_id)
-    if task.keep_version is not None:
-        db.create(session, objects.NewVersion(
-            id=task.keep_version, server_id=row.server_id,
-            project_id=row.project_id, trigger=versions.ROLLBACK,
-            description=f'Before the restore of {version_id}',
-            base_image=row.base_image), when)
-    task.project_id, task.disks = row.project_id, db.disks(row)
-    db_tasks.create(session, task, when)
-
-
-def _export(session, task, device, when):
-    row = _complete(session, task.version_id)
-    found = db.disks(row)
-    task.disks = [disk for disk in found
-                  if device is None or disk.device == device][:1]
-    if not task.disks:
-        raise exceptions.NotFound(
-            f'Version {row.id} has no disk {device}; it has'
-            f' {", ".join(disk.device for disk in found)}.')
-    task.server_id = row.server_id
-    if task.disks[0].version == found[0].version:
-        task.image_id, task.base_image = row.image_id, row.base_image
-    db_tasks.create(session, task, when)
-
-
-def _open(session, host, version_id, project_id, when):
-    row = _complete(session, version_id)
-    if row.project_id != project_id:
-        raise exceptions.NotFound(
-            f'Project {project_id} has no version {version_id}.')
-    found = db.disks(row)
-    if len(found) != 1:
-        raise exceptions.Conflict(
-            f'Version {version_id} has {len(found)} disks, and a server boots'
-            f' from one: export the version as an image.')
-    plans.take_lease(
-        session, _read_lease(version_id) + _digest(host), host, when,
-        when + datetime.timedelta(seconds=versions.READ_SECONDS))
-    return found[0]
-
-
-def _reads(session, host, version_id, when):
-    """Return whether a host has the lease of a version."""
-    return bool(plans.leased(
-        session, _read_lease(version_id) + _digest(host), when))
-
-
-def _read_lease(version_id: str) -> str:
-    """Return the prefix of the leases of hosts that read a version."""
-    return f'version-read:{version_id}:'
-
-
-def _digest(host: str) -> str:
-    """Return a short name for a host, whose own may be too long."""
-    return hashlib.sha256(host.encode()).hexdigest()[:16]
-
-
-def _diff(session, version_id, against, task_id, when):
-    one, other = (_complete(session, each) for each in (version_id, against))
-    if one.project_id != other.project_id:
-        raise exceptions.Conflict(
-            f'Cannot compare versions {version_id} and {against}: they'
-            f' belong to different projects.')
-    db_tasks.create(session, objects.VersionTask(
-        id=task_id, kind=versions.DIFF, project_id=one.project_id,
-        server_id=one.server_id, version_id=version_id, disks=db.disks(one),
-        others=db.disks(other)), when)
-
-
-def _begin_local(session, new, task, host, when, alone):
-    if db_tasks.is_known(session, task.id):
-        return
-    check_not_excluded(session, task, alone, f'save server {new.server_id}')
-    _create(session, new, task, when)
-    db_tasks.sent(session, task.id, host, when)
-
-
-def check_not_excluded(session: orm.Session, task: objects.VersionTask,
-                       alone: tuple[str, ...], what: str) -> None:
-    """Check that no running task has to end before a new one begins.
-
-    :param alone: kinds of tasks beside which no other writes
-    :param what: is to be done, for the message
-    :raises Busy: one has
-    """
-    alive = {each.name for each in host_rows.list_hosts(session) if each.alive}
-    running = [entry for entry in db_tasks.open_tasks(session)
-               if entry.state == versions.RUNNING and entry.host in alive
-               and project_shares.excludes(entry.task, task, alone)]
-    if running:
-        raise exceptions.Busy(
-            f'Cannot {what} yet: task {running[0].task.id} of its project is'
-            f' running; try again when it has ended.')

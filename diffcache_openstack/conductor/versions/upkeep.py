@@ -24,6 +24,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import keeping
 from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import policies as db_policies
@@ -33,7 +34,7 @@ from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
 from diffcache_openstack.objects import versions
-from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store.upkeep import retention
 
 LOG = log.getLogger(__name__)
 
@@ -162,7 +163,7 @@ class Upkeep:
     def _forget(self, version_id, now):
         """Delete a version; return whether that is possible now."""
         try:
-            self._database.write(service.forget, version_id, now)
+            self._database.write(transactions.forget, version_id, now)
         except exceptions.DiffCacheError as error:
             # A server boots from it; a later round deletes it.
             LOG.info('Version %s is not deleted now: %s', version_id, error)

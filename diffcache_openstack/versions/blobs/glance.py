@@ -36,6 +36,7 @@ from stevedore import driver as stevedore_driver
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import upload_ledger
 
 _HASH = 'sha256'
 _CHUNK = 1 << 20
@@ -154,26 +155,37 @@ class GlanceStore(base.BlobStore):
     :param prefix: what each blob's location starts with, up to its name, as
         the driver forms locations
     :param settle_s: minimum of that delay, in seconds
+    :param part: of a store that several share: what the names of its blobs
+        begin with in the store
+    :param ledger: notes what this host puts
     """
 
     def __init__(self, driver: Any, scheme: str, prefix: str,
-                 settle_s: float = _SETTLE_S) -> None:
+                 settle_s: float = _SETTLE_S, part: str = '',
+                 ledger: upload_ledger.UploadLedger | None = None) -> None:
         self._driver = driver
         self._scheme = scheme
         self._prefix = prefix
         self._settle_s = settle_s
+        self._part = f'{part}-' if part else ''
+        self._ledger = ledger
         # Directories of writers of this object.
         self._own: set[pathlib.Path] = set()
 
     def _location(self, name: str) -> store_location.Location:
-        uri = f'{self._prefix}/{base.check_name(name)}'
+        uri = f'{self._prefix}/{self._full(name)}'
         return store_location.Location(
             self._scheme, self._driver.get_store_location_class(),
             self._driver.conf, uri=uri)
 
+    def _full(self, name: str) -> str:
+        return self._part + base.check_name(name)
+
     def _add(self, name: str, stream: Any, size: int) -> None:
+        if self._ledger is not None:
+            self._ledger.note(name)
         with _translated(name):
-            self._driver.add(base.check_name(name), stream, size, _HASH)
+            self._driver.add(self._full(name), stream, size, _HASH)
 
     def create(self, name: str, data: bytes) -> None:
         started = time.monotonic()
@@ -194,7 +206,7 @@ class GlanceStore(base.BlobStore):
             return False
 
     def replace(self, name: str, data: bytes) -> None:
-        self.delete(name)
+        self._remove(name)
         self._add(name, io.BytesIO(data), len(data))
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
@@ -239,11 +251,23 @@ class GlanceStore(base.BlobStore):
         return size
 
     def delete(self, name: str) -> None:
+        self._remove(name)
+        if self._ledger is not None:
+            self._ledger.forget(name)
+
+    def _remove(self, name: str) -> None:
         with contextlib.suppress(exceptions.NotFound), _translated(name):
             self._driver.delete(self._location(name))
 
     def names(self) -> list[str] | None:
         return None
+
+    def traces(self) -> list[str]:
+        return [] if self._ledger is None else self._ledger.names()
+
+    def age(self, name: str) -> float:
+        return (super().age(name) if self._ledger is None
+                else self._ledger.age(name))
 
     def local_path(self, name: str) -> None:
         return None

@@ -13,7 +13,7 @@
 
 The host's credential (or user) may read the main store, and write the inbox.
 Another process, which may write the main store, accepts what is in the inbox:
-:mod:`diffcache_openstack.versions.store.acceptance`.
+:mod:`diffcache_openstack.versions.store.inbox.acceptance`.
 """
 
 import contextlib

@@ -18,14 +18,17 @@ import urllib.parse
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import upload_ledger
 
 if TYPE_CHECKING:
     from oslo_config import cfg
 
 
-def open_store(uri: str, config_files: list[str] | None = None
+def open_store(uri: str, config_files: list[str] | None = None,
+               part: str = '',
+               ledger: upload_ledger.UploadLedger | None = None
                ) -> base.BlobStore:
-    """Open the store that ``uri`` names.
+    """Open the store that ``uri`` names, or a part of it.
 
     ``file:///directory`` is a directory of this host. ``glance:DRIVER`` is a
     store of glance_store, whose options are those of the group
@@ -33,26 +36,30 @@ def open_store(uri: str, config_files: list[str] | None = None
     ``glance:DRIVER:PREFIX`` is how that driver's locations begin, where the
     options do not tell.
 
+    :param part: the name of one of several stores in the same place
+    :param ledger: notes what this host puts where blobs cannot be listed
     :raises InvalidInput: the URI names no store
     """
     if directory := directory_of(uri):
-        return file.FileStore(directory)
+        return file.FileStore(directory / part)
     parts = urllib.parse.urlsplit(uri)
     if parts.scheme == 'glance' and parts.path:
-        return _open_glance(parts.path, config_files or [])
+        return _open_glance(parts.path, config_files or [], part, ledger)
     raise exceptions.InvalidInput(
         f'{uri!r} names no store: write file:///directory or glance:DRIVER')
 
 
-def open_to_read(uri: str, config_files: list[str] | None = None
+def open_to_read(uri: str, config_files: list[str] | None = None,
+                 part: str = '',
+                 ledger: upload_ledger.UploadLedger | None = None
                  ) -> base.BlobStore:
     """Open a store that this process only reads, and may not be able to write.
 
     :raises InvalidInput: the URI names no store
     """
     if directory := directory_of(uri):
-        return file.FileStore.existing(directory)
-    return open_store(uri, config_files)
+        return file.FileStore.existing(directory / part)
+    return open_store(uri, config_files, part, ledger)
 
 
 def directory_of(uri: str) -> pathlib.Path | None:
@@ -63,7 +70,9 @@ def directory_of(uri: str) -> pathlib.Path | None:
     return None
 
 
-def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
+def _open_glance(path: str, config_files: list[str], part: str,
+                 ledger: upload_ledger.UploadLedger | None
+                 ) -> base.BlobStore:
     # Takes a third of a second, and most stores are directories.
     from oslo_config import cfg
 
@@ -72,7 +81,8 @@ def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
     conf = cfg.ConfigOpts()
     conf([], project='diffcache', default_config_files=config_files)
     store = glance.load_driver(conf, driver)
-    return glance.GlanceStore(store, driver, prefix or _prefix(conf, driver))
+    return glance.GlanceStore(store, driver, prefix or _prefix(conf, driver),
+                              part=part, ledger=ledger)
 
 
 def _prefix(conf: 'cfg.ConfigOpts', driver: str) -> str:

@@ -18,6 +18,7 @@ is noted here before its blob is put, until it is deleted.
 
 import pathlib
 import time
+from typing import Callable
 
 from diffcache_openstack.common import files
 from diffcache_openstack.common import threads
@@ -30,16 +31,21 @@ class UploadLedger:
     """The names of the blobs that this host has put into one store.
 
     :param path: of the file
+    :param ignored: returns whether a name is not noted
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path,
+                 ignored: Callable[[str], bool]) -> None:
         self._path = path
+        self._ignored = ignored
 
     def note(self, name: str) -> None:
         """Note durably that a blob is about to be put.
 
         :raises NoSpace: it cannot be noted
         """
+        if self._ignored(name):
+            return
         with _locks.of(self._path):
             noted = self._read()
             noted[name] = time.time()

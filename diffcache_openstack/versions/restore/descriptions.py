@@ -32,9 +32,10 @@ from typing import NamedTuple
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
 
 # Beside those of the description.
 _OTHER_DESCRIPTORS = 256
@@ -48,7 +49,7 @@ class Described:
     :ivar descriptors: what it needs, which is closed with it
     """
 
-    version: catalogue.Version
+    version: entries.Version
     path: pathlib.Path
     descriptors: contextlib.ExitStack
 
@@ -57,7 +58,7 @@ class Described:
         self.descriptors.close()
 
 
-def describe(access: store_access.StoreAccess, name: str) -> Described:
+def describe(access: store_reader.StoreReader, name: str) -> Described:
     """Open what a version is read from.
 
     :raises NotFound: the version does not exist
@@ -87,7 +88,7 @@ def describe(access: store_access.StoreAccess, name: str) -> Described:
             # A prune has rewritten packs under other names.
 
 
-def write(access: store_access.StoreAccess, name: str, output: pathlib.Path
+def write(access: store_reader.StoreReader, name: str, output: pathlib.Path
           ) -> bool:
     """Write a description with paths to a file.
 
@@ -105,19 +106,19 @@ def write(access: store_access.StoreAccess, name: str, output: pathlib.Path
     return True
 
 
-def _has_files(access: store_access.StoreAccess) -> bool:
-    return access.store.local_path(commits.MARKER) is not None
+def _has_files(access: store_reader.StoreReader) -> bool:
+    return access.store.local_path(blob_names.MARKER) is not None
 
 
 class _Needed(NamedTuple):
     """What a version needs of a store, by number."""
 
-    packs: dict[int, catalogue.Pack]
-    maps: dict[int, catalogue.Blob]
+    packs: dict[int, entries.Pack]
+    maps: dict[int, entries.Blob]
 
     @classmethod
-    def of(cls, access: store_access.StoreAccess, head: catalogue.Catalogue,
-           version: catalogue.Version) -> '_Needed':
+    def of(cls, access: store_reader.StoreReader, head: catalogue.Catalogue,
+           version: entries.Version) -> '_Needed':
         with access.opened(head) as opened:
             live, [known] = opened.live([version.root])
             if not known:
@@ -134,8 +135,8 @@ class _Needed(NamedTuple):
         return 2 * len(self.packs) + len(self.maps)
 
 
-def _document(access: store_access.StoreAccess, head: catalogue.Catalogue,
-              version: catalogue.Version, needed: _Needed,
+def _document(access: store_reader.StoreReader, head: catalogue.Catalogue,
+              version: entries.Version, needed: _Needed,
               named: Callable[[pathlib.Path], str]) -> dict[str, Any]:
     """Describe a version; see ``native/daemon/src/sources/version.rs``.
 
@@ -161,14 +162,14 @@ def _document(access: store_access.StoreAccess, head: catalogue.Catalogue,
                  for number, blob in needed.maps.items()]}
 
 
-def _keys(access: store_access.StoreAccess, head: catalogue.Catalogue
+def _keys(access: store_reader.StoreReader, head: catalogue.Catalogue
           ) -> dict[int, str]:
     if access.key is None:
         return {}
     keys = {head.key_number: access.key.hex()}
     if head.key_number > 1:
         # Loads cryptography, which other stores do not need.
-        from diffcache_openstack.versions.store import key_chain
+        from diffcache_openstack.versions.store.keys import key_chain
         keys |= {number: former.hex() for number, former
                  in key_chain.former_keys(head, access.key)}
     return keys

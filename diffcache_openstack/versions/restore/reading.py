@@ -20,8 +20,8 @@ import threading
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import catalogue
 
 LOG = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class VersionReader:
     :raises NotFound: the version does not exist
     """
 
-    def __init__(self, access: store_access.StoreAccess, name: str,
+    def __init__(self, access: store_reader.StoreReader, name: str,
                  base: pathlib.Path | None = None) -> None:
         self._access = access
         self._name = name
@@ -96,7 +96,7 @@ class VersionReader:
 class _Opened:
     """A version in one state of its store."""
 
-    def __init__(self, access: store_access.StoreAccess, name: str,
+    def __init__(self, access: store_reader.StoreReader, name: str,
                  base: pathlib.Path | None) -> None:
         head: catalogue.Catalogue = access.head()
         self.number = head.number
@@ -112,7 +112,7 @@ class _Opened:
         with native_errors.translated():
             return self._blocks.read(self._content, offset, length)
 
-    def distrust(self, access: store_access.StoreAccess, error: Exception
+    def distrust(self, access: store_reader.StoreReader, error: Exception
                  ) -> bool:
         """Return whether what an error names is read from a copy next time."""
         return access.distrust(self._head, self._blocks, error)

@@ -22,9 +22,10 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import block_nodes
-from diffcache_openstack.versions.store import bases
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.indexes import base_images
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Output:
     backed: bool = True
 
 
-def restore(access: store_access.StoreAccess, name: str, output: Output,
+def restore(access: store_reader.StoreReader, name: str, output: Output,
             base: pathlib.Path | None = None, base_id: str | None = None,
             progress: Progress = None) -> Restored:
     """Write a version to a file, which appears when it is durable.
@@ -80,7 +81,7 @@ def restore(access: store_access.StoreAccess, name: str, output: Output,
     while True:
         head = access.head()
         version = head.find(name)
-        bases.check(version, base, base_id)
+        base_images.check(version, base, base_id)
         try:
             written = _write(access, head, version, output, base, progress)
         except exceptions.Busy as exc:
@@ -95,8 +96,8 @@ def restore(access: store_access.StoreAccess, name: str, output: Output,
                         round(time.monotonic() - started, 3))
 
 
-def _write(access: store_access.StoreAccess, head: catalogue.Catalogue,
-           version: catalogue.Version, output: Output,
+def _write(access: store_reader.StoreReader, head: catalogue.Catalogue,
+           version: entries.Version, output: Output,
            base: pathlib.Path | None, progress: Progress) -> int:
     """Write a version; return the bytes written."""
     content = _native.Content(version.root, version.size, base)
@@ -125,7 +126,7 @@ class Difference:
     ranges: list[tuple[int, int]]
 
 
-def diff(access: store_access.StoreAccess, old: str, new: str) -> Difference:
+def diff(access: store_reader.StoreReader, old: str, new: str) -> Difference:
     """Compare two versions, at the cost of their difference, not size.
 
     :raises NotFound: a version does not exist
@@ -133,7 +134,7 @@ def diff(access: store_access.StoreAccess, old: str, new: str) -> Difference:
     """
     head = access.head()
     one, other = head.find(old), head.find(new)
-    if not bases.same(one.base, other.base):
+    if not base_images.same(one.base, other.base):
         raise exceptions.InvalidInput(
             f'Cannot compare versions {one.id} and {other.id}: they have '
             f'different base images.')

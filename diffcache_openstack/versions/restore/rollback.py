@@ -44,9 +44,10 @@ from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import bases
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.indexes import base_images
 
 LOG = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class RollbackResult:
 class _Target:
     """One disk to roll back."""
 
-    version: catalogue.Version
+    version: entries.Version
     request: save_request.SaveRequest
     info: dict[str, Any]
     plan: rollback_plan.RollbackPlan
@@ -125,7 +126,7 @@ def roll_back(access: store_access.StoreAccess, name: str,
     """
     started = time.monotonic()
     version = access.head().find(name)
-    bases.check(version, request.base, request.base_id)
+    base_images.check(version, request.base, request.base_id)
     with locks.hold_alone(request.disk):
         unfinished = rollback_journal.read(request.disk)
         kept = unfinished['kept'] if unfinished else None
@@ -192,7 +193,7 @@ def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
              name: str, request: save_request.SaveRequest,
              progress: rollback_plan.Progress) -> _Target:
     version = head.find(name)
-    bases.check(version, request.base, request.base_id)
+    base_images.check(version, request.base, request.base_id)
     disk_files.access().remove_room(request.disk)
     mark = disk_files.mark_of(request.disk)
     info = snapshots.disk_info(request.disk, request.disk_format)
@@ -202,7 +203,7 @@ def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
 
 
 def _check_layers(disk: pathlib.Path, info: dict[str, Any],
-                  version: catalogue.Version) -> None:
+                  version: entries.Version) -> None:
     """Check that a disk names a backing file only if its version has a base.
 
     :raises InvalidInput: it does
@@ -346,7 +347,7 @@ def _delete_snapshots(request: save_request.SaveRequest,
             request.snapshotter.delete(name)
 
 
-def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
+def _take_anchor(access: store_access.StoreAccess, version: entries.Version,
                  request: save_request.SaveRequest) -> None:
     """Take a snapshot of the disk, which now has the version's state.
 
@@ -366,7 +367,7 @@ def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
             info = snapshots.disk_info(request.disk, request.disk_format)
             fingerprints = {each: fingerprint for _, each, fingerprint
                             in info['snapshots']}
-            taken = catalogue.Snapshot(name, fingerprints[name])
+            taken = entries.Snapshot(name, fingerprints[name])
             head.versions[version.id] = dataclasses.replace(
                 head.find(version.id), snapshots=(*version.snapshots, taken))
             access.commit(head)

@@ -26,10 +26,11 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import save_request
-from diffcache_openstack.versions.store import bases
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import shared_commits
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import shared_commits
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.indexes import base_images
 
 Progress = Callable[[int, int], object] | None
 # How disks are rolled back; ``AUTO`` chooses the faster method.
@@ -91,7 +92,7 @@ def explain(plans: Sequence[RollbackPlan]) -> str:
             f' {rebuild}.')
 
 
-def plan(access: store_access.StoreAccess, name: str,
+def plan(access: store_reader.StoreReader, name: str,
          request: save_request.SaveRequest, progress: Progress = None
          ) -> RollbackPlan:
     """Return what rolling a disk back would write; change nothing.
@@ -100,14 +101,14 @@ def plan(access: store_access.StoreAccess, name: str,
     """
     head = access.head()
     version = head.find(name)
-    bases.check(version, request.base, request.base_id)
+    base_images.check(version, request.base, request.base_id)
     with access.opened(head) as opened:
         return compare(opened, head, version, request, progress)
 
 
 def _find_anchor(opened: _native.BlockStore, head: catalogue.Catalogue,
-                 version: catalogue.Version, info: dict[str, Any]
-                 ) -> tuple[catalogue.Version, catalogue.Snapshot] | None:
+                 version: entries.Version, info: dict[str, Any]
+                 ) -> tuple[entries.Version, entries.Snapshot] | None:
     """Return the newest version whose state a snapshot of the disk has."""
     existing = {(name, fingerprint) for _, name, fingerprint
                 in info['snapshots']}
@@ -115,14 +116,14 @@ def _find_anchor(opened: _native.BlockStore, head: catalogue.Catalogue,
                             key=lambda each: -each.number):
         for snapshot in candidate.snapshots:
             if ((snapshot.name, snapshot.fingerprint) in existing
-                    and bases.same(candidate.base, version.base)
+                    and base_images.same(candidate.base, version.base)
                     and shared_commits.is_usable(opened, candidate)):
                 return candidate, snapshot
     return None
 
 
 def compare(opened: _native.BlockStore, head: catalogue.Catalogue,
-            version: catalogue.Version, request: save_request.SaveRequest,
+            version: entries.Version, request: save_request.SaveRequest,
             progress: Progress) -> RollbackPlan:
     """Find in what a disk's present state differs from a version.
 

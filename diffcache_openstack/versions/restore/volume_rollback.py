@@ -30,8 +30,9 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import volume_points
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_plan
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class _Compared:
     """A volume that was compared with its version."""
 
     volume: volume_points.Volume
-    version: catalogue.Version
+    version: entries.Version
     plan: rollback_plan.RollbackPlan
 
 
@@ -68,7 +69,7 @@ class VolumeRollback:
     :param rate: bytes per second that are read of a volume at most
     """
 
-    def __init__(self, access: store_access.StoreAccess,
+    def __init__(self, access: store_reader.StoreReader,
                  targets: Sequence[Target], opened: Opened,
                  progress: rollback_plan.Progress = None,
                  rate: float | None = None) -> None:
@@ -121,7 +122,7 @@ class VolumeRollback:
             return found
 
     def _compare_one(self, opened: _native.BlockStore,
-                     head: catalogue.Catalogue, version: catalogue.Version,
+                     head: catalogue.Catalogue, version: entries.Version,
                      export: volume_points.Export
                      ) -> rollback_plan.RollbackPlan:
         present = _native.Reference(version.root, version.size)

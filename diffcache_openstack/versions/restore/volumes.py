@@ -23,9 +23,10 @@ from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.runtime import directories
-from diffcache_openstack.versions.store import bases
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
+from diffcache_openstack.versions.store.catalogue import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.indexes import base_images
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Written:
     seconds: float
 
 
-def write(access: store_access.StoreAccess, name: str, descriptor: int,
+def write(access: store_reader.StoreReader, name: str, descriptor: int,
           progress: Progress = None) -> Written:
     """Write a version to an open volume, where it differs from it.
 
@@ -59,7 +60,7 @@ def write(access: store_access.StoreAccess, name: str, descriptor: int,
     while True:
         head = access.head()
         version = head.find(name)
-        bases.check(version, None, None)
+        base_images.check(version, None, None)
         _make_room(descriptor, version)
         try:
             read, written = _write(access, head, version, descriptor, progress)
@@ -74,7 +75,7 @@ def write(access: store_access.StoreAccess, name: str, descriptor: int,
                        round(time.monotonic() - started, 3))
 
 
-def _make_room(descriptor: int, version: catalogue.Version) -> None:
+def _make_room(descriptor: int, version: entries.Version) -> None:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     if size >= version.size:
         return
@@ -85,8 +86,8 @@ def _make_room(descriptor: int, version: catalogue.Version) -> None:
     os.ftruncate(descriptor, version.size)
 
 
-def _write(access: store_access.StoreAccess, head: catalogue.Catalogue,
-           version: catalogue.Version, descriptor: int, progress: Progress
+def _write(access: store_reader.StoreReader, head: catalogue.Catalogue,
+           version: entries.Version, descriptor: int, progress: Progress
            ) -> tuple[int, int]:
     """Write what differs; return the bytes read and written."""
     path = directories.descriptor_path(descriptor)

@@ -31,7 +31,7 @@ from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import save_request
-from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
 
 LOG = logging.getLogger(__name__)
 
@@ -102,9 +102,9 @@ class DiskState:
         with disk_files.reading(self.path) as path:
             yield path
 
-    def snapshots(self) -> tuple[catalogue.Snapshot, ...]:
+    def snapshots(self) -> tuple[entries.Snapshot, ...]:
         """Return the snapshots of the disk that have this state."""
-        return tuple(catalogue.Snapshot(name, fingerprint)
+        return tuple(entries.Snapshot(name, fingerprint)
                      for _, name, fingerprint in self.info['snapshots']
                      if name == self.snapshot)
 

@@ -19,32 +19,27 @@ import json
 import logging
 import os
 import pathlib
-import secrets
 import time
 from typing import Any
 from typing import Callable
-from typing import Iterable
 from typing import Sequence
 import uuid
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import rollback_journal
+from diffcache_openstack.versions.save import comparison
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
-from diffcache_openstack.versions.store import bases
-from diffcache_openstack.versions.store import blob_parts
-from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import checksums
-from diffcache_openstack.versions.store import hook_files
-from diffcache_openstack.versions.store import manifests
-from diffcache_openstack.versions.store import rebasing
-from diffcache_openstack.versions.store import shared_commits
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upload_journal
+from diffcache_openstack.versions.save import save_uploads
+from diffcache_openstack.versions.store.access import shared_commits
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.catalogue import entries
+from diffcache_openstack.versions.store.commits import rebasing
+from diffcache_openstack.versions.store.indexes import base_images
+from diffcache_openstack.versions.store.indexes import manifests
 
 LOG = logging.getLogger(__name__)
 
@@ -53,13 +48,12 @@ Progress = Callable[[int, int], object] | None
 _MOST_ATTEMPTS = 3
 # Blocks of a pack before compression, as in native code.
 _PACK_BYTES = 64 << 20
-_NAMES = 'names'
 # How often a save that writes nothing shows that it is alive.
 _TOUCH_SECONDS = 60.0
 
 
 def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
-         progress: Progress = None) -> catalogue.Version:
+         progress: Progress = None) -> entries.Version:
     """Save a disk as a new version of a series.
 
     :raises NotFound: the parent does not exist
@@ -72,7 +66,7 @@ def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
 def save_disks(access: store_access.StoreAccess,
                requests: Sequence[save_request.SaveRequest],
                progress: Progress = None, token: str | None = None
-               ) -> list[catalogue.Version]:
+               ) -> list[entries.Version]:
     """Save several disks in one commit: all become versions, or none.
 
     Blocks that they have in common are stored once: nothing is uploaded before
@@ -110,7 +104,7 @@ def save_disks(access: store_access.StoreAccess,
 def _save(access: store_access.StoreAccess, writing: store_access.Writing,
           states: disk_states.DiskStates,
           requests: Sequence[save_request.SaveRequest], progress: Progress,
-          token: str | None) -> list[catalogue.Version]:
+          token: str | None) -> list[entries.Version]:
     """Save disks; again if other writers remove blocks that it refers to."""
     for left in reversed(range(_MOST_ATTEMPTS)):
         assert writing.head is not None
@@ -130,35 +124,9 @@ def _save(access: store_access.StoreAccess, writing: store_access.Writing,
             writing = store_access.Writing(writing.staging, last)
             for path in writing.staging.iterdir():
                 # It refers to packs that others have numbered since.
-                if path.name != _NAMES:
+                if path.name != save_uploads.NAMES:
                     path.unlink()
     raise AssertionError('the last attempt returns or raises')
-
-
-@dataclasses.dataclass(frozen=True)
-class _Comparison:
-    """The version that a disk is compared with, if there is one."""
-
-    parent: catalogue.Version | None
-    against: catalogue.Version | None
-    # The snapshot of the disk that has the state of that version.
-    snapshot: catalogue.Snapshot | None
-
-    def reference(self, base: catalogue.Base | None) -> _native.Reference:
-        """Return what the disk is compared with."""
-        if self.against is None:
-            return _native.Reference(_empty_root(base), 0)
-        snapshot = self.snapshot
-        return _native.Reference(
-            self.against.root, self.against.size,
-            (snapshot.name, snapshot.fingerprint) if snapshot else None)
-
-    def other_parent(self) -> _native.Reference | None:
-        """Return the parent if a snapshot of another version was found."""
-        if (self.parent is None or self.snapshot is None
-                or self.against is self.parent):
-            return None
-        return _native.Reference(self.parent.root, self.parent.size)
 
 
 class _Save:
@@ -175,20 +143,15 @@ class _Save:
         self._staging = writing.staging
         self._token = token
         self._states = states
-        # Blobs to upload before the commit, in this order.
-        self._uploads: list[tuple[str, pathlib.Path]] = []
-        # Indexes of the packs of the save.
-        self._indexes: list[pathlib.Path] = []
         # Describes the states of the disks read so far, for the journal.
         self._read: list[list[Any]] = []
         self._done: list[tuple[save_request.SaveRequest,
                                disk_states.DiskState]] = []
-        self._suffix, begun = _blob_suffix(self._staging, self._head.number)
-        # What an interrupted attempt referred to may be gone.
-        self._is_doubtful = begun != self._head.number
-        # Whether versions can be read, by their ids.
-        self._usable: dict[str, bool] = {}
-        self.versions: list[catalogue.Version] = []
+        self._uploads = save_uploads.SaveUploads(
+            access, writing.head, opened, writing.staging, token is not None)
+        self._comparisons = comparison.Comparisons(access, writing.head,
+                                                   opened)
+        self.versions: list[entries.Version] = []
 
     def run(self, requests: Sequence[save_request.SaveRequest],
             progress: Progress) -> None:
@@ -207,7 +170,7 @@ class _Save:
         self._states.keep_all(requests)
         for request in requests:
             self._add(request, progress)
-        self._commit()
+        self._uploads.commit(self.versions)
         self._states.delete_older(self._done)
 
     def _add(self, request: save_request.SaveRequest, progress: Progress
@@ -219,7 +182,7 @@ class _Save:
         state = self._states.open(request)
         base = self._base(request, state, parent, progress)
         self._states.take_snapshot(request, state, version_id)
-        compared = self._comparison(state, base, parent)
+        compared = self._comparisons.choose(state, base, parent)
         self._numbers = self._access.take_numbers(
             self._writing, len(self.versions),
             state.info['size'] // _PACK_BYTES + 1)
@@ -228,10 +191,10 @@ class _Save:
             saved = self._save_disk(self._opened, request, state, base,
                                     compared, progress)
         except (exceptions.IntegrityError, exceptions.ObjectMissing) as exc:
-            self._refuse_lost()
+            self._comparisons.refuse_lost()
             LOG.warning('Saving all of %s, since what the store has of it '
                         'cannot be read: %s', request.disk, exc)
-            compared = _Comparison(None, None, None)
+            compared = comparison.Comparison(None, None, None)
             with self._access.empty(self._head) as alone:
                 saved = self._save_disk(
                     alone, dataclasses.replace(request, alpha=0.0), state,
@@ -242,9 +205,9 @@ class _Save:
                 f'guest, or name its QMP socket.')
         _log(request, compared, saved)
         for pack in saved.packs:
-            self._add_pack(pack)
-        self._add_map(saved)
-        version = catalogue.Version(
+            self._uploads.add_pack(pack, self._numbers.version)
+        self._uploads.add_map(saved, self._numbers.map)
+        version = entries.Version(
             id=version_id, series=request.series,
             number=self._numbers.version,
             parent=parent.id if parent else None,
@@ -269,77 +232,30 @@ class _Save:
         self._done.append((request, state))
 
     def _parent(self, request: save_request.SaveRequest
-                ) -> catalogue.Version | None:
+                ) -> entries.Version | None:
         if request.parent is not None:
             return self._head.find(request.parent)
         series = self._head.of_series(request.series)
         return series[-1] if series else None
 
     def _base(self, request: save_request.SaveRequest,
-              state: disk_states.DiskState, parent: catalogue.Version | None,
-              progress: Progress) -> catalogue.Base | None:
+              state: disk_states.DiskState, parent: entries.Version | None,
+              progress: Progress) -> entries.Base | None:
         """Return the disk's base, whose index is added if it is new."""
-        indexes = bases.BaseIndexes(self._access, self._opened, self._head,
-                                    self._staging, self._suffix)
+        indexes = base_images.BaseIndexes(
+            self._access, self._opened, self._head, self._staging,
+            self._uploads.suffix)
         base = indexes.find(
             state.info, parent.base if parent else None,
-            bases.GivenBase(request.disk, request.base, request.base_id),
+            base_images.GivenBase(request.disk, request.base, request.base_id),
             progress)
-        self._uploads += indexes.uploads
+        self._uploads.add(indexes.uploads)
         return base
-
-    def _comparison(self, state: disk_states.DiskState,
-                    base: catalogue.Base | None,
-                    parent: catalogue.Version | None) -> _Comparison:
-        """Choose the version to compare a disk with.
-
-        That is one whose state a snapshot of the disk has, the parent if
-        possible, else the newest: only what changed since is read then.
-        """
-        existing = {(name, fingerprint) for _, name, fingerprint
-                    in state.info['snapshots']}
-        if parent is not None and not self._is_usable(parent):
-            LOG.warning('Saving version %s anew: what it needs of the store '
-                        'is damaged or missing', parent.id)
-            parent = None
-        candidates = sorted(self._head.versions.values(),
-                            key=lambda version: -version.number)
-        if parent is not None:
-            candidates.insert(0, parent)
-        against, snapshot = next(
-            ((version, snapshot) for version in candidates
-             for snapshot in version.snapshots
-             if (snapshot.name, snapshot.fingerprint) in existing
-             and self._is_usable(version)),
-            (parent, None))
-        if against is not None and not bases.same(against.base, base):
-            # Marks of another base image would mean other content.
-            against, snapshot = None, None
-        return _Comparison(parent, against, snapshot)
-
-    def _is_usable(self, version: catalogue.Version) -> bool:
-        """Return whether a version can be read, and others may share it."""
-        if version.id not in self._usable:
-            self._usable[version.id] = shared_commits.is_usable(
-                self._opened, version)
-            if not self._usable[version.id]:
-                self._refuse_lost()
-        return self._usable[version.id]
-
-    def _refuse_lost(self) -> None:
-        """Give up if what cannot be read was removed by another writer.
-
-        :raises Busy: it was
-        """
-        if rebasing.lost(self._head, self._access.completed_head()):
-            raise exceptions.Busy(
-                'Another writer removed blocks of the store meanwhile: try '
-                'again.')
 
     def _save_disk(self, opened: _native.BlockStore,
                    request: save_request.SaveRequest,
-                   state: disk_states.DiskState, base: catalogue.Base | None,
-                   compared: _Comparison, progress: Progress
+                   state: disk_states.DiskState, base: entries.Base | None,
+                   compared: comparison.Comparison, progress: Progress
                    ) -> _native.SavedDisk:
         target = _native.SaveTarget(
             self._staging, self._numbers.version, self._numbers.pack,
@@ -368,7 +284,7 @@ class _Save:
                 report)
 
     def _journal(self, request: save_request.SaveRequest,
-                 state: disk_states.DiskState, base: catalogue.Base | None
+                 state: disk_states.DiskState, base: entries.Base | None
                  ) -> tuple[pathlib.Path, str] | None:
         """Return the journal of reading a disk, and what identifies it.
 
@@ -383,58 +299,23 @@ class _Save:
             str(state.path), state.snapshot, state.mark(),
             state.info['snapshots'], base and base.id,
             str(request.alpha), request.factor, request.group_blocks])
-        tag = json.dumps([self._head.store_id, self._suffix, self._read])
+        tag = json.dumps([self._head.store_id, self._uploads.suffix,
+                          self._read])
         return self._staging / f'journal-{len(self._read)}', tag
 
     def _regrouping(self, request: save_request.SaveRequest,
-                    base: catalogue.Base | None
+                    base: entries.Base | None
                     ) -> _native.Regrouping | None:
         """Return which stored blocks alpha stores again, if any."""
-        reference = self._reference(base, request.series)
+        reference = self._comparisons.reference_of(base, request.series)
         if request.alpha == 0 or reference is None:
             return None
         share = None if request.alpha == 'auto' else float(request.alpha)
         return _native.Regrouping(share, request.factor, request.group_blocks,
-                                  reference, _empty_root(base))
-
-    def _reference(self, base: catalogue.Base | None, series: str
-                   ) -> catalogue.Root | None:
-        """Return the tree that differential deltas are computed from.
-
-        The base image, or the oldest version of a series without one.
-        """
-        if base is not None:
-            return catalogue.BASE_ROOT
-        return next((version.root for version in self._head.of_series(series)
-                     if self._is_usable(version)), None)
-
-    def _add_pack(self, pack: _native.WrittenPack) -> None:
-        number = pack.id
-        entry = catalogue.Pack(
-            blob=f'pack-{number:08d}-{self._suffix}',
-            index=f'index-{number:08d}-{self._suffix}', generation=0,
-            origin=self._numbers.version, blocks=pack.blocks,
-            data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
-            level=self._access.level, check=checksums.of_file(pack.index),
-            key=self._head.key_number)
-        self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
-        self._indexes.append(pack.index)
-        self._head.packs[number] = entry
-        self._head.next_pack = number + 1
-
-    def _add_map(self, saved: _native.SavedDisk) -> None:
-        if saved.map is None:
-            return
-        number = self._numbers.map
-        blob = catalogue.Blob(f'map-{number:08d}-{self._suffix}',
-                              saved.map_bytes,
-                              checksums.of_file(saved.map))
-        self._uploads.append((blob.blob, saved.map))
-        self._head.maps[number] = blob
-        self._head.next_map = number + 1
+                                  reference, comparison.empty_root(base))
 
     def _carry_manifest(self, request: save_request.SaveRequest,
-                        version: catalogue.Version, progress: Progress
+                        version: entries.Version, progress: Progress
                         ) -> None:
         """Keep a manifest of a version, if one of an earlier version is kept.
 
@@ -454,69 +335,11 @@ class _Save:
                         'version manifest" can create later: %s',
                         request.disk, exc)
             return
-        name = manifests.add(self._head, version, path, self._suffix)
-        self._uploads.append((name, path))
-
-    def _commit(self) -> None:
-        """Upload everything, and commit the catalogue."""
-        before = self._head.replaceable_blobs()
-        try:
-            self._uploads += hook_files.add(
-                self._head, self._opened, self._indexes,
-                self._staging / 'hooks', self._suffix,
-                merges=not self._access.store.append_only)
-            self._join_uploads()
-            upload_journal.UploadJournal(
-                self._access.store, self._staging).upload(self._uploads)
-            self._access.keep_reserve(self._head)
-        except BaseException as exc:
-            if not self._is_resumed_after(exc):
-                self._remove_uploads()
-            raise
-        try:
-            self._access.commit(
-                self._head, [name for name, _ in self._uploads],
-                self.versions if self._is_doubtful else ())
-        except exceptions.Busy as exc:
-            if (isinstance(exc, shared_commits.Overtaken)
-                    or not self._is_resumed_after(exc)):
-                self._remove_uploads()
-            raise
-        self._remove(before - self._head.replaceable_blobs(),
-                     'an earlier state')
-
-    def _join_uploads(self) -> None:
-        """Make the files of a small save one blob of a store of objects."""
-        store = self._access.store
-        # What a later save replaces has to be a blob that can be removed.
-        small = [(name, path) for name, path in self._uploads
-                 if not name.startswith(('base-', 'hooks-'))]
-        if (store.append_only or not small
-                or store.local_path(small[0][0]) is not None):
-            return
-        joined = self._staging / 'joined'
-        if parts := blob_parts.join(small, joined):
-            self._head.rename(parts)
-            self._uploads = [(small[0][0], joined), *(
-                upload for upload in self._uploads if upload not in small)]
-
-    def _is_resumed_after(self, error: BaseException) -> bool:
-        return self._token is not None and exceptions.is_resumable(error)
-
-    def _remove_uploads(self) -> None:
-        """Remove blobs that no catalogue will name."""
-        self._remove((name for name, _ in self._uploads), 'a save that failed')
-
-    def _remove(self, names: Iterable[str], what: str) -> None:
-        for name in names:
-            try:
-                self._access.store.delete(name)
-            except exceptions.DiffCacheError as exc:
-                LOG.warning('Could not remove blob %s of %s: %s', name, what,
-                            exc)
+        name = manifests.add(self._head, version, path, self._uploads.suffix)
+        self._uploads.add([(name, path)])
 
 
-def _log(request: save_request.SaveRequest, compared: _Comparison,
+def _log(request: save_request.SaveRequest, compared: comparison.Comparison,
          saved: _native.SavedDisk) -> None:
     if saved.bytes_resumed:
         LOG.info('Resumed reading %s after %d bytes that an interrupted save '
@@ -534,26 +357,3 @@ def _reliable_format(request: save_request.SaveRequest,
     """
     detected = state.info['format']
     return detected if detected == 'raw' else request.disk_format
-
-
-def _empty_root(base: catalogue.Base | None) -> catalogue.Root:
-    """Return the tree of a disk that stores no blocks."""
-    return catalogue.ZERO_ROOT if base is None else catalogue.BASE_ROOT
-
-
-def _blob_suffix(staging: pathlib.Path, number: int) -> tuple[str, int]:
-    """Return the suffix of a save's blobs, the same when it is resumed.
-
-    No two saves, killed or not, ever choose the same.
-
-    :param number: of the catalogue that the save begins with
-    :returns: the suffix, and the number that the save began with first
-    """
-    path = staging / _NAMES
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        suffix, begun = path.read_text().split()
-        return suffix, int(begun)
-    suffix = secrets.token_hex(4)
-    with files.space_errors(path):
-        path.write_text(f'{suffix} {number}')
-    return suffix, number

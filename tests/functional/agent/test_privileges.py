@@ -46,8 +46,8 @@ from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files, locks
 from diffcache_openstack.versions.disks import disk_writers
-from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.disks import rollback_journal
+from diffcache_openstack.versions.guests import snapshots
 import threading
 threading.Event().wait(0)
 found = {}

@@ -14,7 +14,7 @@
 import unittest
 
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import key_ids
+from diffcache_openstack.versions.store.keys import key_ids
 from tests.functional.agent import servers
 from tests.functional.fixtures import barbican
 

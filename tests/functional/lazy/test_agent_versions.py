@@ -26,7 +26,7 @@ from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions import version_store
 from tests.functional.lazy import services
 
@@ -155,7 +155,7 @@ class PlainStoreTest(VersionsCase):
             # As if the packs had other names now.
             self.store.save([version_store.Disk(
                 self.base, 'other', format='raw')])
-            self.store.prune(rule=upkeep.PruneRule(level=9))
+            self.store.prune(rule=pruning.PruneRule(level=9))
             self.assertFalse(index.exists() or pack.exists())
             os.kill(self.daemon.image(content_id)['worker_pid'],
                     signal.SIGKILL)

@@ -44,9 +44,9 @@ from typing import Callable
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import head_memory
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.commits import head_memory
+from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions import version_store
 from tests.functional.versions import failing
 from tests.functional.versions import forked
@@ -307,7 +307,7 @@ class History:
         self._pruned(self.open())
 
     def _pruned(self, store: version_store.VersionStore) -> None:
-        store.prune(rule=upkeep.PruneRule(
+        store.prune(rule=pruning.PruneRule(
             self.noise.choice((0, 0.2, 0.5)), self.noise.choice((0, 0, 5))))
 
     def _rekey(self) -> None:
@@ -612,7 +612,7 @@ class History:
             self.open().delete(sorted(lost))
         for name in lost:
             del self.known[name]
-        self.open().prune(rule=upkeep.PruneRule(0))
+        self.open().prune(rule=pruning.PruneRule(0))
         # The index of a base image is written anew by a save on it.
         for _ in range(2):
             self._note_saved(self._save_some(self.series))

@@ -41,10 +41,11 @@ from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import retention
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.commits import heads
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import retention
+from diffcache_openstack.versions.store.upkeep import verification
 from tests.functional.versions import forked
 from tests import waiting
 
@@ -227,7 +228,7 @@ class Round:
 
     def _take_new(self, content: str, needed: bool) -> str | None:
         """Note the version that the killed process may have completed."""
-        head = commits.load(self.access.store)
+        head = heads.load(self.access.store)
         there = set(head.versions) if head else set()
         new = there - set(self.known)
         if len(new) > 1 or (needed and not new):
@@ -243,8 +244,8 @@ class Round:
         keep = self.noise.randrange(1, MOST_VERSIONS)
         policy = retention.Policy(last=keep)
         doomed = {each.id for each in retention.dropped(versions, policy)}
-        rule = upkeep.PruneRule(0.05, self.noise.choice((0, 9)))
-        hit = self._kill('prune', lambda: upkeep.prune(
+        rule = pruning.PruneRule(0.05, self.noise.choice((0, 9)))
+        hit = self._kill('prune', lambda: pruning.prune(
             self.access, {None: policy}, rule))
         left = set(self.access.head().versions)
         wanted = set(self.known)
@@ -301,7 +302,7 @@ class Round:
         head = self.access.head()
         if set(head.versions) != set(self.known):
             raise Wrong('a version is lost')
-        result = upkeep.verify(self.access)
+        result = verification.verify(self.access)
         if not result.intact:
             raise Wrong(f'the store is damaged: {result}')
         output = self.directory / 'restored'

@@ -16,7 +16,7 @@ import random
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import filesystems
@@ -129,7 +129,7 @@ class FullFilesystem:
             self.small.exhaust()
             self.store.delete([version.id])
             self.small.exhaust()
-            self.store.prune(rule=upkeep.PruneRule(0))
+            self.store.prune(rule=pruning.PruneRule(0))
         self.assert_restored(versions[-1], content)
         self.assertTrue(self.store.verify().intact)
 

@@ -20,7 +20,7 @@ import time
 
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions import version_store
 from tests import base
 

@@ -33,6 +33,7 @@ from diffcache_openstack.conductor import service as conductor
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -275,7 +276,7 @@ class TwoYearsTest(database.DatabaseTest):
         self.write(_drop_policies, f's{number - 1}')
         self.set_policy(f's{number}', every=8 * 86400, keep_last=2)
         for version in self.read(db.prunable, f's{number - 1}'):
-            self.write(service.forget, version.id, self.clock.now)
+            self.write(transactions.forget, version.id, self.clock.now)
 
     def check_store(self):
         """Space that was given up is freed within some days."""
@@ -357,7 +358,7 @@ class TwoYearsTest(database.DatabaseTest):
                           'nowhere')
 
     def test_leases_lapse(self):
-        version = service.save_task(objects.NewVersion(
+        version = transactions.save_task(objects.NewVersion(
             id=str(uuid.uuid4()), server_id='running', project_id=PROJECT))
         self.assertIsNone(self.write(
             plans.take_lease, f'version-read:{version.id}:x', 'h1',

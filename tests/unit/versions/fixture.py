@@ -28,7 +28,7 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 from tests import base
 
 BLOCK = 4096

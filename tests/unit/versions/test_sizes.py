@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.versions import fixture

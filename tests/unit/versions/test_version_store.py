@@ -19,7 +19,8 @@ from unittest import mock
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store.keys import key_files
+from diffcache_openstack.versions.store.upkeep import retention
 from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 
@@ -127,14 +128,14 @@ class TestEngine(fixture.VersionsTestCase):
         for content in (key, key.hex().encode() + b'\n'):
             path = self.write_file('key', content)
             path.chmod(0o640)
-            self.assertEqual(key, version_store.read_key(path))
+            self.assertEqual(key, key_files.read_key(path))
         self.write_file('key', b'short')
-        self.assertRaises(exceptions.InvalidInput, version_store.read_key,
+        self.assertRaises(exceptions.InvalidInput, key_files.read_key,
                           path)
 
     def test_a_key_that_other_users_may_read_is_refused(self):
         path = self.write_file('key', bytes(32))
         path.chmod(0o644)
         error = self.assertRaises(exceptions.InvalidInput,
-                                  version_store.read_key, path)
+                                  key_files.read_key, path)
         self.assertIn('chmod 600', str(error))

@@ -16,8 +16,8 @@ import threading
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.versions.store import arbitration
-from diffcache_openstack.versions.store import reservations
+from diffcache_openstack.versions.store.commits import arbitration
+from diffcache_openstack.versions.store.commits import reservations
 from tests.unit.api.handlers import test_versions
 
 PLACE = 'a' * 16

@@ -21,7 +21,7 @@ from castellan.tests.unit.key_manager import mock_key_manager
 from diffcache_openstack.agent.versions import version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_reader
 from diffcache_openstack.versions import version_store
 from tests import base
 
@@ -106,7 +106,7 @@ class TestCopies(base.TestCase):
         for path in self.packs():
             self.damage(path)
         for version_id in found:
-            self.assertRaises(store_access.Distrusted, self.assert_restored,
+            self.assertRaises(store_reader.Distrusted, self.assert_restored,
                               version_id)
             self.assert_restored(version_id)
         self.assertEqual(2, self.counts['blobs'])
@@ -132,7 +132,7 @@ class TestCopies(base.TestCase):
         self.damage(self.packs()[-1])
         found = self.stores.verify('p', _JOB)
         self.assertEqual([last], found.versions_damaged)
-        self.assertRaises(store_access.Distrusted, self.assert_restored, last)
+        self.assertRaises(store_reader.Distrusted, self.assert_restored, last)
         self.assertRaises(exceptions.RetryableError, self.assert_restored,
                           last)
 

@@ -21,8 +21,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.upkeep import verification
 from tests.unit.versions import fixture
 
 
@@ -40,7 +40,7 @@ class TestKeys(fixture.VersionsTestCase):
         repo = store_access.StoreAccess(store, self.keys.get(self.context,
                                                              key_id))
         saving.save(repo, save_request.SaveRequest(self.disk, 'a'))
-        self.assertTrue(upkeep.verify(repo).intact)
+        self.assertTrue(verification.verify(repo).intact)
         other = self.keys.create(self.context, 'versions of project q')
         wrong = store_access.StoreAccess(store, self.keys.get(self.context,
                                                               other))

@@ -19,19 +19,19 @@ from unittest import mock
 from castellan.common import exception as castellan_exceptions
 from castellan.tests.unit.key_manager import mock_key_manager
 
-from diffcache_openstack.agent.versions import prefixed_store
 from diffcache_openstack.agent.versions import version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import glance
 from diffcache_openstack.versions.blobs import upload_ledger
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import key_ids
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.keys import key_ids
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.agent.versions import key_files
-from tests.unit.versions.store import test_arbitration
+from tests.unit.versions.store.commits import test_arbitration
 
 
 class TestStores(base.TestCase):
@@ -390,24 +390,6 @@ class TestKeyManager(base.TestCase):
         self.assertIn('[barbican]', str(error))
 
 
-class TestPart(base.TestCase):
-
-    def test_parts_of_one_store(self):
-        whole = file.FileStore(self.directory / 'store')
-        one, other = (prefixed_store.PrefixedStore(whole, tag)
-                      for tag in ('a', 'b'))
-        with whole.lock():
-            one.create('x', b'1')
-            other.create('x', b'22')
-        self.assertEqual((b'1', b'22'), (one.read('x'), other.read('x')))
-        self.assertEqual(['x'], one.names())
-        self.assertEqual(2, other.size('x'))
-        one.delete('x')
-        self.assertRaises(exceptions.NotFound, one.read, 'x')
-        self.assertEqual(b'22', other.read('x'))
-        self.assertRaises(exceptions.InvalidInput, one.read, '../b-x')
-
-
 class Killed(BaseException):
     """What a process does not survive."""
 
@@ -439,7 +421,7 @@ class TestLeftovers(base.TestCase):
 
     def packs(self):
         return {path.name for path in self.blobs.iterdir()
-                if not commits.is_bookkeeping(path.name[len('p1-'):])}
+                if not blob_names.is_bookkeeping(path.name[len('p1-'):])}
 
     def killed_while(self, name, work):
         """Have the process killed when it calls something."""
@@ -471,14 +453,14 @@ class TestLeftovers(base.TestCase):
         [version] = self.save()
         self.open().delete([version.id])
         old = self.packs()
-        delete = prefixed_store.PrefixedStore.delete
+        delete = glance.GlanceStore.delete
 
         def kill(store, name):
             if name.startswith('pack'):
                 raise Killed
             delete(store, name)
 
-        with mock.patch.object(prefixed_store.PrefixedStore, 'delete', kill):
+        with mock.patch.object(glance.GlanceStore, 'delete', kill):
             self.assertRaises(Killed, self.open().prune)
         # It has committed, and was to delete what is not needed any more.
         needed = {f'p1-{name}' for name in self.open()._access.head().blobs()}

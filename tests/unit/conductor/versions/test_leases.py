@@ -17,6 +17,7 @@ import uuid
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import policies
@@ -83,7 +84,7 @@ class LeaseTest(database.DatabaseTest):
             trigger=versions.REQUEST)
         self.service.create_version(None, new)
         self.dispatcher.look()
-        return service.save_task(new)
+        return transactions.save_task(new)
 
     def wait(self, seconds, reporting=()):
         """Let time pass, with rounds of the conductor."""

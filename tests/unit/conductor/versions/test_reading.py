@@ -17,6 +17,7 @@ import functools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import server_versions as db
@@ -118,7 +119,7 @@ class ReadingTest(database.DatabaseTest):
                                   VERSION)
         self.assertIn('while it arrives', str(error))
         self.assertEqual(versions.AVAILABLE, self.state())
-        self.write(service.forget, VERSION,
+        self.write(transactions.forget, VERSION,
                    self.later(versions.READ_SECONDS + 1))
         self.assertEqual(versions.DELETING, self.state())
 
@@ -134,7 +135,7 @@ class ReadingTest(database.DatabaseTest):
 
     def test_no_lease_is_left_of_a_version_that_is_deleted(self):
         self.open('h1', VERSION, PROJECT)
-        self.write(service.forget, VERSION,
+        self.write(transactions.forget, VERSION,
                    self.later(versions.READ_SECONDS + 1))
         self.assertEqual(set(), self.read(
             plans.leased, 'version-read:', versioned.now()))

@@ -22,6 +22,7 @@ from diffcache_openstack.cloud import volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import policy_servers
 from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import models
 from diffcache_openstack.db.planning import plans
@@ -262,7 +263,7 @@ class TestRetention(RoundTest):
         old = self.saved(30 * HOUR)
         self.saved(29 * HOUR)
         self.policy(keep_last=1)
-        lease = service._read_lease(old)
+        lease = transactions.read_lease(old)
         now = versioned.now()
         self.write(plans.take_lease, lease, 'h1', now, now + HOUR)
         self.assertEqual(set(), self.forgotten())
@@ -477,7 +478,7 @@ class TestDeletions(RoundTest):
     def setUp(self):
         super().setUp()
         self.version = self.saved(1 * HOUR)
-        self.write(service.forget, self.version, versioned.now())
+        self.write(transactions.forget, self.version, versioned.now())
 
     def row(self):
         return self.read(db.need, self.version)
@@ -498,7 +499,7 @@ class TestDeletions(RoundTest):
     def test_one_that_failed_is_repeated_on_request(self):
         self.forget(versions.FAILED)
         for _request in range(2):
-            self.write(service.forget, self.version, versioned.now())
+            self.write(transactions.forget, self.version, versioned.now())
             self.assertEqual(1, len(self.tasks(versions.FORGET)))
 
     def test_one_that_is_cancelled_leaves_the_version(self):

@@ -19,9 +19,10 @@ from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import replication
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.copies import replication
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import verification
 
 
 class Conformance:
@@ -139,9 +140,9 @@ class KeepsVersions(Conformance):
             restoring.restore(repo, version.id,
                               restoring.Output(output, 'raw'))
             self.assertEqual(content, output.read_bytes())
-        upkeep.delete(repo, [version.id for version in versions[:2]])
-        upkeep.prune(repo, rule=upkeep.PruneRule(0.0, level=9))
-        self.assertTrue(upkeep.verify(repo).intact)
+        pruning.delete(repo, [version.id for version in versions[:2]])
+        pruning.prune(repo, rule=pruning.PruneRule(0.0, level=9))
+        self.assertTrue(verification.verify(repo).intact)
         self.assertEqual([versions[2].id],
                          [each.id for each in repo.head().of_series('a')])
         restoring.restore(repo, versions[2].id,
@@ -159,16 +160,16 @@ class KeepsVersions(Conformance):
             saving.save(access, save_request.SaveRequest(disk, 'a'))
             replication.replicate(access, self.store)
             copy = store_access.StoreAccess(self.store)
-            self.assertTrue(upkeep.verify(copy).intact)
+            self.assertTrue(verification.verify(copy).intact)
             self.assertEqual(access.head(), copy.head())
-        upkeep.delete(access, [access.head().of_series('a')[0].id])
-        upkeep.prune(access, rule=upkeep.PruneRule(0.0))
+        pruning.delete(access, [access.head().of_series('a')[0].id])
+        pruning.prune(access, rule=pruning.PruneRule(0.0))
         replication.replicate(access, self.store)
         rebuilt = file.FileStore(self.directory / 'rebuilt')
         replication.rebuild(copy, rebuilt)
         again = store_access.StoreAccess(rebuilt)
         self.assertEqual(access.head(), again.head())
-        self.assertTrue(upkeep.verify(again).intact)
+        self.assertTrue(verification.verify(again).intact)
 
     def test_work_that_may_go_on_finds_what_it_left(self):
         def leave(error):

@@ -24,7 +24,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base as blobs
 from diffcache_openstack.versions.blobs import glance
 from diffcache_openstack.versions.blobs import registry
-from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.commits import heads
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.versions.blobs import conformance
@@ -96,6 +97,24 @@ class TestSequentialDriver(conformance.KeepsVersions, TestGlanceStore):
         return glance.GlanceStore(driver, 'file', store._prefix)
 
 
+class TestParts(base.TestCase):
+
+    def test_parts_of_one_store(self):
+        config = self.write_file('glance.conf', (
+            '[glance_store]\nfilesystem_store_datadir = '
+            f'{self.directory / "blobs"}\n').encode())
+        one, other = (registry.open_store('glance:file', [str(config)], part)
+                      for part in ('a', 'b'))
+        one.create('x', b'1')
+        other.create('x', b'22')
+        self.assertEqual((b'1', b'22'), (one.read('x'), other.read('x')))
+        self.assertEqual(2, other.size('x'))
+        one.delete('x')
+        self.assertRaises(exceptions.NotFound, one.read, 'x')
+        self.assertEqual(b'22', other.read('x'))
+        self.assertRaises(exceptions.InvalidInput, one.read, '../b-x')
+
+
 class Together(Sequential):
     """A driver through which another writer puts a blob at the same time."""
 
@@ -134,12 +153,12 @@ class TestTwoWriters(base.TestCase):
         disk = self.write_file('disk', b'x' * 4096)
         ours = version_store.VersionStore.open(self.store)
         ours.save([version_store.Disk(disk, 'a', format='raw')])
-        other = commits.load(self.store)
+        other = heads.load(self.store)
         other.number += 1
         add = self.driver.add
 
         def meanwhile(name, *rest):
-            if name == commits.blob_name(2):
+            if name == blob_names.of_head(2):
                 self.driver.other = other.encode()
             return add(name, *rest)
 

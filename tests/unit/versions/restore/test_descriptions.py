@@ -16,9 +16,9 @@ import os
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.restore import descriptions
-from diffcache_openstack.versions.store import key_rotation
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.upkeep import key_rotation
+from diffcache_openstack.versions.store.upkeep import pruning
 from tests.unit.versions import fixture
 
 
@@ -58,8 +58,8 @@ class TestDescriptions(fixture.VersionsTestCase):
         [pack] = self.access.head().packs.values()
         expected = self.store.read(pack.blob)
         _, document = self.described(version)
-        upkeep.delete(self.access, [version.id])
-        upkeep.prune(self.access)
+        pruning.delete(self.access, [version.id])
+        pruning.prune(self.access)
         self.assertFalse(self.store.exists(pack.blob))
         [described] = document['packs']
         with open(described['data'], 'rb') as stream:

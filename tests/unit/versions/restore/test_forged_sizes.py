@@ -15,7 +15,7 @@ import dataclasses
 import subprocess
 import sys
 
-from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store.catalogue import entries
 from tests.unit.versions import fixture
 
 _LARGEST = 1 << 44
@@ -25,7 +25,7 @@ _RESTORE = '''
 import pathlib, resource, sys
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 store, version, output, base, backed = sys.argv[1:]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -67,6 +67,6 @@ class TestForgedSizes(fixture.VersionsTestCase):
 
     def test_zeroes_behind_the_base_take_no_tables(self):
         for backed in (True, False):
-            taken, output = self.restore(backed, root=catalogue.ZERO_ROOT)
+            taken, output = self.restore(backed, root=entries.ZERO_ROOT)
             self.assertLess(taken, _MOST_MB)
             self.assertLess(output.stat().st_size, 1 << 20)

@@ -16,8 +16,8 @@ import os
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.restore import reading
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.upkeep import pruning
 from tests.unit.versions import fixture
 
 BLOCK = fixture.BLOCK
@@ -60,16 +60,16 @@ class TestReading(fixture.VersionsTestCase):
         self.write_blocks(self.disk, *range(300))
         latest = self.save()
         reader = self.reader(latest)
-        upkeep.delete(self.access, [version.id])
-        upkeep.prune(self.access, rule=upkeep.PruneRule(0.05))
+        pruning.delete(self.access, [version.id])
+        pruning.prune(self.access, rule=pruning.PruneRule(0.05))
         self.assertNotEqual(expected, self.disk.read_bytes())
         self.assert_reads(self.disk.read_bytes(), reader)
 
     def test_a_version_that_was_deleted_and_pruned_is_not_found(self):
         version = self.save()
         reader = self.reader(version)
-        upkeep.delete(self.access, [version.id])
-        upkeep.prune(self.access)
+        pruning.delete(self.access, [version.id])
+        pruning.prune(self.access)
         self.assertRaises(exceptions.NotFound, reader.read, 0, BLOCK)
 
     def test_damage_is_reported_each_time(self):

@@ -18,7 +18,7 @@ from unittest import mock
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 

@@ -25,9 +25,10 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
-from diffcache_openstack.versions.store import commits
-from diffcache_openstack.versions.store import store_access
-from diffcache_openstack.versions.store import upkeep
+from diffcache_openstack.versions.store.access import store_access
+from diffcache_openstack.versions.store.commits import heads
+from diffcache_openstack.versions.store.upkeep import pruning
+from diffcache_openstack.versions.store.upkeep import verification
 from tests.unit.versions import fixture
 
 BLOCK = fixture.BLOCK
@@ -131,12 +132,12 @@ class TestRaw(fixture.VersionsTestCase):
 
     def test_an_unknown_parent_is_not_found(self):
         self.assertRaises(exceptions.NotFound, self.save, parent='none')
-        self.assertIsNone(commits.load(self.store))
+        self.assertIsNone(heads.load(self.store))
 
     def test_a_disk_that_is_not_there_is_an_error_and_changes_nothing(self):
         self.assertRaises(FileNotFoundError, self.save,
                           self.directory / 'none')
-        self.assertIsNone(commits.load(self.store))
+        self.assertIsNone(heads.load(self.store))
         self.assertEqual([], self.store.names())
 
     def test_a_store_of_other_blocks(self):
@@ -213,7 +214,7 @@ class TestTogether(fixture.VersionsTestCase):
         bad = save_request.SaveRequest(self.directory / 'none', 'b')
         self.assertRaises(FileNotFoundError, saving.save_disks, self.access,
                           [good, bad])
-        self.assertIsNone(commits.load(self.store))
+        self.assertIsNone(heads.load(self.store))
 
 
 class TestAlpha(fixture.VersionsTestCase):
@@ -503,14 +504,14 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data())
     def delete(self, data):
         name = data.draw(st.sampled_from(sorted(self.saved)))
-        upkeep.delete(self.case.access, [name])
+        pruning.delete(self.case.access, [name])
         del self.saved[name]
 
     @stateful.precondition(lambda self: self.saved)
     @stateful.rule()
     def prune(self):
-        upkeep.prune(self.case.access, rule=upkeep.PruneRule(0.1))
-        assert upkeep.verify(self.case.access).intact
+        pruning.prune(self.case.access, rule=pruning.PruneRule(0.1))
+        assert verification.verify(self.case.access).intact
 
     @stateful.invariant()
     def contents_are_kept(self):
