@@ -16,9 +16,10 @@ Usage: check_figures.py [DIRECTORY]
 
 Each figure of the README, the overview and the comparison that was measured
 (a number with a fraction, with thousands apart, or of three digits and more)
-has to stand, as it is, on a page that the front page links to; so has each
-figure in a picture of a front page. Prints one line for each finding, and
-exits with 1 if there was any.
+has to be, as it is, on a page that the front page links to, and that names
+what repeats it: a suite of bench/run, a trial or a tool. So has each figure in
+a picture of a front page. Prints one line for each finding, and exits with 1
+if there was any.
 """
 
 import pathlib
@@ -36,6 +37,8 @@ LINK = re.compile(r':doc:`(?:[^`<]*<)?/?([\w/-]+)>?`'
 PICTURE = re.compile(r'^\.\. image:: (\S+\.svg)$', re.MULTILINE)
 SHOWN = re.compile(r'<text[^>]*>([^<]*)</text>')
 INCLUDED = re.compile(r'^\.\. include:: (\S+)', re.MULTILINE)
+# What a page names that has figures of its own.
+REPEATED = re.compile(r'\b(?:bench/run|tests/functional/|tools/quickstart)')
 # A year or a series of OpenStack, and what the README prints of a whole run.
 YEAR = re.compile(r'\b20\d\d(?:\.[12])?\b')
 PRINTED = re.compile(r'::\n\n(?: +\S.*\n|\n)+')
@@ -49,10 +52,11 @@ def read_page(path: pathlib.Path) -> str:
 
 
 def linked(text: str, tree: pathlib.Path) -> str:
-    """Return the text of all pages that a text links to."""
+    """Return the text of the pages with figures that a text links to."""
     names = {one or other for one, other in LINK.findall(text)}
     paths = (tree / DOCUMENTS / f'{name}.rst' for name in sorted(names))
-    return '\n'.join(read_page(path) for path in paths if path.exists())
+    pages = (read_page(path) for path in paths if path.exists())
+    return '\n'.join(page for page in pages if REPEATED.search(page))
 
 
 def shown(page: pathlib.Path) -> str:
@@ -63,7 +67,7 @@ def shown(page: pathlib.Path) -> str:
 
 
 def check_page(page: pathlib.Path, tree: pathlib.Path) -> list[str]:
-    """Return the figures of a front page that stand on no page it links to."""
+    """Return the figures of a front page that no page it links to has."""
     text = page.read_text()
     known = set(FIGURE.findall(linked(text, tree)))
     said = PRINTED.sub('::\n', text) if page.name == 'README.rst' else text
@@ -78,7 +82,8 @@ def main(arguments: list[str]) -> int:
     found = [(name, figure) for name in FRONT_PAGES
              for figure in check_page(tree / name, tree)]
     for name, figure in found:
-        print(f'{name}: {figure} is on none of the pages that it links to')
+        print(f'{name}: {figure} is on no page that it links to and that says'
+              ' how to repeat it')
     return bool(found)
 
 

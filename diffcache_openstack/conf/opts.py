@@ -144,9 +144,18 @@ def parse(conf: cfg.ConfigOpts,
     if argv is None and files is None:
         files = []
     program, description = help_text or (None, None)
-    conf(list(argv or ()), project=PROJECT, prog=program, version=version(),
-         default_config_files=None if files is None else list(files),
-         description=description)
+    try:
+        conf(list(argv or ()), project=PROJECT, prog=program,
+             version=version(), description=description,
+             default_config_files=None if files is None else list(files))
+    except cfg.ConfigFilesNotFoundError as error:
+        raise UnreadableFileError(
+            f'There is no configuration file {", ".join(error.config_files)};'
+            ' check --config-file.') from error
+    except cfg.ConfigFilesPermissionDeniedError as error:
+        raise UnreadableFileError(
+            f'This user may not read {", ".join(error.config_files)}; run the'
+            ' command as the user of the services, or as root.') from error
     found = {path: option_names.read(path)
              for path in option_names.files_of(conf)}
     given = {name for sections in found.values() for name in sections}
@@ -184,6 +193,10 @@ def _check_names(path: str, sections: option_names.Sections,
 _NOT_VALID = ' is not valid: '
 
 
+class UnreadableFileError(cfg.Error):
+    """A configuration file does not exist, or may not be read."""
+
+
 class BadValueError(cfg.Error):
     """A file gives an option of ours a value that does not fit it."""
 
@@ -208,7 +221,14 @@ def _check_values(conf: cfg.ConfigOpts, given: set[str]) -> None:
                 raise BadValueError(
                     (f'{path[1]}: ' if path else '')
                     + f'group [{group}], option {option.name!r}:'
-                    f' {reason or place}') from error
+                    f' {_plain(reason or place)}') from error
+
+
+def _plain(reason: str) -> str:
+    """Return why a value is refused, without Python's words for it."""
+    return re.sub(r'^(?:invalid literal for int\(\) with base \d+|could not'
+                  r' convert string to float): (.*)$', r'\1 is not a number',
+                  reason)
 
 
 def _names_of(section: str, auth_type: str) -> set[str] | None:

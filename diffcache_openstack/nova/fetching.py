@@ -174,8 +174,8 @@ class Fetcher:
         except Exception as error:
             # The edge to another project's code.
             self._tally.fell_back(wanted.id, type(error).__name__, str(error))
-            LOG.error('Version %s cannot be delivered, for which image %s'
-                      ' stands: %s', wanted.version, wanted.id, error)
+            LOG.error('Could not deliver version %s, which image %s names: %s',
+                      wanted.version, wanted.id, error)
             if isinstance(error, exceptions.NotFound):
                 raise nova_exception.ImageNotFound(
                     image_id=wanted.id) from error

@@ -75,9 +75,9 @@ class VolumeWait:
             'Server %s stays paused: the storage of volume %s lost what it'
             ' wrote (%s). Mend the storage, and reboot the server hard'
             ' (openstack server reboot --hard %s), which loses what it had'
-            ' not flushed; or have it go on without (openstack volume cache'
-            ' set --accept-loss %s)', server_id, name, places, server_id,
-            name)
+            ' not flushed; or let it continue without those writes (openstack'
+            ' volume cache set --accept-loss %s)', server_id, name, places,
+            server_id, name)
 
 
 def cached_disks(document: str) -> dict[str, str]:

@@ -231,6 +231,8 @@ def load(path: str) -> Instance:
             data = json.load(source)
     except OSError as error:
         raise InstanceError(f'{path}: {error.strerror}; name an instance file')
+    except UnicodeDecodeError:
+        raise InstanceError(f'{path}: not a JSON file')
     except (ValueError, RecursionError) as error:
         raise InstanceError(f'{path}: not a JSON file: {error}')
     try:

@@ -97,6 +97,8 @@ def load(path: str) -> Placement:
         raise PlacementError(
             f'{path}: {error.strerror}; name a placement file'
         )
+    except UnicodeDecodeError:
+        raise PlacementError(f'{path}: not a JSON file')
     except (ValueError, RecursionError) as error:
         raise PlacementError(f'{path}: not a JSON file: {error}')
     try:

@@ -163,8 +163,8 @@ def read_json(path: str) -> typing.Any:
             text = source.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ScenarioError(f'{path}: {error.strerror}; name a scenario file')
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f'{path}: not a JSON file: {error.reason}')
+    except UnicodeDecodeError:
+        raise ScenarioError(f'{path}: not a JSON file')
     if len(text) > MAX_FILE_BYTES:
         raise ScenarioError(
             f'{path}: longer than {MAX_FILE_BYTES} characters; replay fewer'

@@ -159,8 +159,8 @@ class Hydrations:
                 else dict(self._stricter(status, wish))
             if settings and _state(status) == hydration.ARRIVING:
                 self._apply(status, settings)
-                LOG.info('Server %s asks for image content %s to be fetched'
-                         ' with %s', server_id, content_id, settings)
+                LOG.info('Hydrating image content %s for server %s: %s',
+                         content_id, server_id, settings)
 
     # -- inside; the lock is held
 

@@ -425,9 +425,9 @@ class LazyImages(threads.Rounds):
             self._hydrations.wish(content_id, server.id, wish)
         except exceptions.DiffCacheError as error:
             # The server boots all the same.
-            LOG.warning('Server %s asked for its image to be whole within'
-                        ' %s s at %s bytes/s at most, which could not be'
-                        ' set: %s', server.id, wish.seconds, wish.rate, error)
+            LOG.warning('Could not hydrate the image of server %s within %s s'
+                        ' at up to %s bytes/s: %s', server.id, wish.seconds,
+                        wish.rate, error)
 
     # -- inside; the content's turn is taken
 

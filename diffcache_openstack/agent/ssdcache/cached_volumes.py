@@ -436,8 +436,8 @@ class CachedVolumes:
         attached.find(self._engine.volumes(), name)
         if not self._engine.end_queue(name):
             raise exceptions.NotFound(
-                f'The writes of volume {name} waited for as long as they may,'
-                f' and have gone on since.')
+                f'The writes of volume {name} waited for the maximum time and'
+                ' were resumed; repeat the snapshot.')
 
     def _return(self, name: str) -> None:
         """Return a volume to its mode, if nothing keeps it out of that.

@@ -48,17 +48,24 @@ class Command(cli.Command, command.Command):
         """The loaded configuration."""
         return self.app.conf
 
-    @contextlib.contextmanager
-    def database(self) -> typing.Iterator[engine.Database]:
-        """Open the database for as long as the block runs.
+    def need_database(self) -> None:
+        """Refuse to create a database by looking at it.
 
-        :raises PermanentError: it cannot be used, or there is none
+        :raises PermanentError: there is none
         """
         if path := engine.missing_file(self.conf):
             raise exceptions.PermanentError(
                 f'There is no database {path}; set [database] connection to'
                 f' that of the conductors, or run'
                 f' "diffcache-manage db sync" to create it.')
+
+    @contextlib.contextmanager
+    def database(self) -> typing.Iterator[engine.Database]:
+        """Open the database for as long as the block runs.
+
+        :raises PermanentError: it cannot be used, or there is none
+        """
+        self.need_database()
         # A person waits: no attempts for minutes, as services make.
         database = engine.Database(self.conf, max_retries=0)
         with engine.errors_explained(self.conf):

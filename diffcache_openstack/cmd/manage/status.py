@@ -27,6 +27,7 @@ class Status(base.Lister):
     """Show the hosts and the plan of each site, and the catalogue's size."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        self.need_database()
         with engine.errors_explained(self.conf):
             revision = migration.current(self.conf, max_retries=0)
         if not migration.accepts(revision):
@@ -35,6 +36,9 @@ class Status(base.Lister):
                 f' {migration.head()}; run "diffcache-manage db sync".')
         with self.database() as database:
             rows = database.read(_site_rows)
+        if not rows:
+            print('No host has registered yet: start diffcache-agent at the'
+                  ' repository and on the hosts.', file=self.app.stderr)
         return ('Site', 'Hosts up', 'Hosts down', 'Map', 'Plan', 'Objects',
                 'Cost (s/day)', 'Bound (s/day)', 'Images',
                 'Patches'), rows

@@ -91,7 +91,11 @@ def _hydrate(text: str) -> typing.Any:
     """Parse when to hydrate, as the daemon's configuration has it."""
     if text in ('none', 'idle'):
         return text
-    seconds = _SECONDS(text)
+    try:
+        seconds = _SECONDS(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is neither none nor idle nor a number of seconds')
     if seconds == 0:
         raise argparse.ArgumentTypeError('a deadline is more than 0 seconds')
     return {'seconds': seconds}

@@ -86,5 +86,6 @@ class ShowOne(Quick, cli.Columns, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         found = self.fields(parsed_args)
         return tuple(found), tuple(
-            self.cells.get(name, cells.cell)(value)
+            cells.Absent(value) if value is None
+            else self.cells.get(name, cells.cell)(value)
             for name, value in found.items())

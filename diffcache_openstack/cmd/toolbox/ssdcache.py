@@ -12,6 +12,7 @@
 """``diffcache ssdcache``: volumes behind a cache on an SSD, over NBD."""
 
 import argparse
+import os
 import typing
 
 from cliff import columns
@@ -159,6 +160,13 @@ class Serve(quick.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
+        for volume in args.volume:
+            if not (volume.origin.startswith(server.ADDRESSES)
+                    or os.path.exists(volume.origin)):
+                raise exceptions.InvalidInput(
+                    f'--volume {volume.name}: there is no file or device'
+                    f' {volume.origin}; check the path, and the names of the'
+                    ' options after it.')
         server.become(server.Server(
             device=args.device, socket=args.socket, control=args.control,
             state=args.state, capacity=args.capacity,

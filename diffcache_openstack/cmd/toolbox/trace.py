@@ -23,6 +23,7 @@ from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import partition
 from diffcache_openstack.ssdcache import simulation
@@ -45,7 +46,10 @@ def _named(parse: typing.Callable[[str], typing.Any]
                     f'{part!r} is not VOLUME=VALUE')
             if name in found:
                 raise argparse.ArgumentTypeError(f'{name!r} is given twice')
-            found[name] = parse(value)
+            try:
+                found[name] = parse(value)
+            except argparse.ArgumentTypeError as error:
+                raise argparse.ArgumentTypeError(f'{name}: {error}')
         return found
     return parse_all
 
@@ -147,6 +151,8 @@ class Curve(quick.ShowOne):
         with progress.of(self, 'curve') as bar:
             document = curves.analyse(args.trace, _analysis(args),
                                       args.sizes, bar)
+        if not document['references']:
+            raise curves.TraceError(f'{args.trace} has no requests')
         for name, volume in document['volumes'].items():
             count = round(volume['distinct'] * volume['sampled'])
             if volume['sampled'] < 1 and count < curves.FEWEST_SAMPLES:
@@ -199,7 +205,7 @@ def _target(text: str) -> choices.Target:
     """Parse hit=RATIO or latency=MICROSECONDS; a colon will do."""
     try:
         return choices.parse_target(text)
-    except base.SizingError as error:
+    except exceptions.InvalidInput as error:
         raise argparse.ArgumentTypeError(str(error))
 
 

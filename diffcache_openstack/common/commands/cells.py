@@ -46,6 +46,13 @@ class Share(columns.FormattableColumn):
         return '' if self._value is None else f'{self._value:.1%}'
 
 
+class Absent(columns.FormattableColumn):
+    """What there is no value of; in tables nothing."""
+
+    def human_readable(self) -> str:
+        return ''
+
+
 class Hash(columns.FormattableColumn):
     """A hash; in tables its first digits."""
 

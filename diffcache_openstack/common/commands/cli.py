@@ -28,6 +28,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 
 _TINY = 1e-9
+# From here on a limit is the format's, which a user cannot make use of.
+_ENDLESS = 2 ** 40
 BLOCK = 4096
 
 Arguments = collections.abc.Sequence[typing.Any]
@@ -111,7 +113,8 @@ class Columns(display.DisplayCommandBase):
         :raises InvalidInput: one of them does not exist
         """
         known = {_plain(name) for name in column_names}
-        for name in parsed_args.columns:
+        for name in (*parsed_args.columns,
+                     *getattr(parsed_args, 'sort_columns', ())):
             if _plain(name) not in known:
                 raise exceptions.InvalidInput(
                     f'There is no column {name!r}; choose from'
@@ -257,10 +260,10 @@ def _checked(kind, low, high, what):
 
 
 def _range(low: float, high: float) -> str:
-    if high < math.inf:
+    if high < _ENDLESS:
         return f' {_text(low)}..{_text(high)}'
     return f' of at least {_text(low)}' if low > -math.inf else ''
 
 
 def _text(number: float) -> str:
-    return str(number) if isinstance(number, int) else f'{number:g}'
+    return f'{number:.0f}' if number % 1 == 0 else f'{number:g}'

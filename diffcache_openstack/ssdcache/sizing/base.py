@@ -159,10 +159,15 @@ def check(volumes: collections.abc.Sequence[Volume], cache: Cache) -> None:
             raise SizingError(f'{volume.name}: its least size, {volume.min}'
                               f' blocks, exceeds its largest, {volume.max}'
                               ' blocks')
+        if volume.min > cache.capacity:
+            raise SizingError(f'{volume.name}: its least size, {volume.min}'
+                              f' blocks, exceeds the cache, {cache.capacity}'
+                              ' blocks')
         if cache.least(volume) > cache.most(volume):
             raise SizingError(
-                f'{volume.name}: no multiple of {cache.step} blocks is from'
-                f' {volume.min} to {min(volume.max, cache.capacity)}')
+                f'{volume.name}: no multiple of the step, {cache.step} blocks,'
+                f' is between its least size, {volume.min}, and its largest,'
+                f' {min(volume.max, cache.capacity)}')
     least = sum(map(cache.least, volumes))
     if least > cache.capacity:
         raise SizingError(

@@ -17,6 +17,7 @@ configuration file.
 
 import contextlib
 import functools
+import importlib.metadata
 import io
 import os
 import pathlib
@@ -33,6 +34,7 @@ from glance_store import exceptions as store_exceptions
 from glance_store import location as store_location
 from oslo_config import cfg
 from stevedore import driver as stevedore_driver
+from stevedore import exception as stevedore_exceptions
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import base
@@ -68,6 +70,13 @@ def _translated(name: str) -> Iterator[None]:
             f'Blob {name}: {exc}; check the store\'s configuration.') from exc
 
 
+def _drivers() -> list[str]:
+    """List the names of glance_store's drivers."""
+    found = importlib.metadata.entry_points(group='glance_store.drivers')
+    # Older names of the same drivers have dots.
+    return sorted({entry.name for entry in found if '.' not in entry.name})
+
+
 def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
     """Load the glance_store driver of a name, configured by ``conf``.
 
@@ -81,6 +90,10 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
         _register_options(conf, kind)
         store = kind(conf)
         store.configure(re_raise_bsc=True)
+    except stevedore_exceptions.NoMatches as exc:
+        raise exceptions.InvalidInput(
+            f'glance_store has no driver {driver!r}; choose from'
+            f' {", ".join(_drivers())}.') from exc
     except (store_exceptions.GlanceStoreException, ImportError,
             RuntimeError) as exc:
         raise exceptions.InvalidInput(

@@ -47,6 +47,13 @@ class TestNewConfig(base.TestCase):
         first.set_override('site', 'edge', 'agent')
         self.assertEqual('default', second.agent.site)
 
+    def test_a_missing_file_is_named_with_the_option(self):
+        path = self.directory / 'missing.conf'
+        error = self.assertRaises(opts.UnreadableFileError, opts.new_config,
+                                  ['--config-file', str(path)])
+        self.assertEqual(f'There is no configuration file {path}; check'
+                         ' --config-file.', str(error))
+
     def test_reads_file(self):
         path = self.write_file('x.conf', b'[agent]\ncache_capacity = 2GiB\n'
                                          b'[fill]\nwindows = 22:00-06:00\n')
@@ -94,7 +101,7 @@ class TestNewConfig(base.TestCase):
 
     def test_a_value_that_does_not_fit_is_an_error_that_names_its_place(self):
         for text, reason in (
-                ('[planner]\nhops = abc\n', "'hops': invalid literal"),
+                ('[planner]\nhops = abc\n', "'hops': 'abc' is not a number"),
                 ('[planner]\nhops = 999\n', "'hops': Should be"),
                 ('[agent]\nrole = x\n', "'role': Valid values are"),
                 ('[agent]\ncache_capacity = 5QB\n',
@@ -125,7 +132,7 @@ class TestNewConfig(base.TestCase):
         self.assertEqual([], opts.new_config().config_file)
 
     def test_missing_file_is_an_error(self):
-        self.assertRaises(cfg.ConfigFilesNotFoundError, opts.new_config,
+        self.assertRaises(opts.UnreadableFileError, opts.new_config,
                           ['--config-file', str(self.directory / 'none')])
 
 

@@ -20,7 +20,9 @@ class CheckFiguresTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.write_file('doc/source/reference/bench.rst',
-                        b'1.5 and 2,000 of 12\n\n.. include:: bench.inc\n')
+                        b'``bench/run site``: 1.5 and 2,000 of 12\n\n'
+                        b'.. include:: bench.inc\n')
+        self.write_file('doc/source/reference/words.rst', b'Some 5.5.\n')
         self.write_file('doc/source/reference/bench.inc', b'and 376\n')
 
     def missing(self, text, name='overview.rst'):
@@ -36,6 +38,10 @@ class CheckFiguresTest(base.TestCase):
         self.assertEqual(['1.6', '2,001', '377'], self.missing(
             '1.6, 377 and 2,001: :doc:`reference/bench`'))
         self.assertEqual(['1.5'], self.missing('1.5 without a link'))
+
+    def test_figures_of_a_page_that_does_not_say_how_to_repeat_them(self):
+        self.assertEqual(['5.5'], self.missing(
+            '5.5: :doc:`reference/words`'))
 
     def test_what_was_not_measured(self):
         self.assertEqual([], self.missing('In 2026 with 2026.2, Debian 13'))

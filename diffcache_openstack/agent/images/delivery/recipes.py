@@ -106,9 +106,9 @@ class ImageFiles:
         cost = self.cost(image, self._costs.content(image))
         if site_only and not (cost.at_site or cost.arriving):
             raise exceptions.Conflict(
-                f'Image {image.id} cannot be made of what the site holds:'
-                f' {cost.wan_bytes} bytes would have to cross the WAN; ask'
-                f' without site_only.')
+                f'The site cannot build image {image.id}: {cost.wan_bytes}'
+                ' bytes would have to cross the WAN; request it without'
+                ' site_only.')
         throttle = self._new_throttle()
         if site_only:
             throttle.excluded = self._costs.repositories()

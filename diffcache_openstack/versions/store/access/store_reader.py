@@ -87,7 +87,8 @@ class StoreReader:
         """
         head = self._load()
         if head is None:
-            raise NothingSaved('The store has no versions: save one first.')
+            raise NothingSaved('The store has no versions yet:'
+                               ' check where it is, or save one first.')
         return head
 
     def _load(self, decided: int | None = None) -> catalogue.Catalogue | None:

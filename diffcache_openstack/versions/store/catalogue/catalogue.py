@@ -213,7 +213,8 @@ class Catalogue:
                 f'{len(found)} versions have IDs that start with {name!r}: '
                 f'give more digits.')
         raise exceptions.NotFound(
-            f'No version has the ID {name!r}: list the versions of the store.')
+            f'No version of the store has an ID that starts with {name!r}:'
+            f' "diffcache version list" shows all.')
 
     def encode(self, key: bytes | None = None) -> bytes:
         """Return the catalogue as the bytes of a blob.

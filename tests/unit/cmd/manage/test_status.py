@@ -12,6 +12,22 @@
 from tests.unit.cmd.manage import base
 
 
+class TestWithoutHosts(base.ManageTest):
+
+    def test_a_missing_database_is_not_created(self):
+        path = self.directory / 'db.sqlite'
+        self.assert_fails(1, f'There is no database {path}; set [database]',
+                          'status')
+        self.assertFalse(path.exists())
+
+    def test_no_host_has_registered(self):
+        self.assertEqual(0, self.run_words('db', 'sync').code)
+        result = self.run_words('status')
+        self.assertEqual(0, result.code)
+        self.assertIn('No host has registered yet: start diffcache-agent',
+                      result.err)
+
+
 class TestStatus(base.FilledTest):
 
     def test_each_site(self):

@@ -47,17 +47,27 @@ class TestServe(SsdcacheTest):
     ARGUMENTS = ('serve', '--device', 'd', '--socket', 's', '--control', 'c',
                  '--state', 'notes', '--capacity', '10')
 
+    def test_an_origin_that_does_not_exist_is_named_with_its_volume(self):
+        with mock.patch.object(server, 'become') as become:
+            code, _, err = self.run_command(
+                *self.ARGUMENTS, '--volume', 'a=/missing/x,colour=red')
+        self.assertEqual(1, code)
+        self.assertIn('--volume a: there is no file or device'
+                      ' /missing/x,colour=red; check the path', err)
+        become.assert_not_called()
+
     def test_what_is_served(self):
         with mock.patch.object(server, 'become') as become:
             self.assertEqual((0, '', ''), self.run_command(
-                *self.ARGUMENTS, '--volume', 'a=/x,limit=3', '--volume',
-                'b=/y,mode=write-around', '--format', '--evict', 'sieve',
+                *self.ARGUMENTS, '--volume', 'a=/dev/null,limit=3', '--volume',
+                'b=/dev/zero,mode=write-around', '--format',
+                '--evict', 'sieve',
                 '--admission', '2', '--dirty-max', '20%', '--dirty-age', '5',
                 '--discard-dirty', '--sequential-cutoff', '1000'))
         become.assert_called_once_with(server.Server(
             'd', 's', 'c', 'notes', 10, (
-                server.Volume('a', '/x', 'write-through', 3),
-                server.Volume('b', '/y', 'write-around')),
+                server.Volume('a', '/dev/null', 'write-through', 3),
+                server.Volume('b', '/dev/zero', 'write-around')),
             is_new=True, evict='sieve', admission=2, dirty_max='20%',
             dirty_age=5, discard_dirty=True, sequential=1000))
 
@@ -68,11 +78,11 @@ class TestServe(SsdcacheTest):
             'd', 's', 'c', 'notes', 10, ()))
 
     def test_options_that_cannot_be_understood(self):
-        for words in (('--volume', 'a'), ('--volume', 'a=/x,mode=fast'),
-                      ('--volume', 'a=/x', '--admission', '0'),
-                      ('--volume', 'a=/x', '--dirty-max', '101%'),
-                      ('--volume', 'a=/x', '--dirty-age', '-1'),
-                      ('--volume', 'a=/x', '--capacity', '-1')):
+        for words in (('--volume', 'a'), ('--volume', 'a=/dev/null,mode=fast'),
+                      ('--volume', 'a=/dev/null', '--admission', '0'),
+                      ('--volume', 'a=/dev/null', '--dirty-max', '101%'),
+                      ('--volume', 'a=/dev/null', '--dirty-age', '-1'),
+                      ('--volume', 'a=/dev/null', '--capacity', '-1')):
             with mock.patch.object(server, 'become') as become:
                 code, _, _ = self.run_command(*self.ARGUMENTS, *words)
             self.assertEqual(2, code, words)

@@ -62,6 +62,12 @@ class TestCurve(TraceTestCase):
         self.assertEqual([[1, 0], [2, 2], [3, 2]],
                          found['volumes']['a']['hits'])
 
+    def test_a_trace_without_requests_is_refused(self):
+        path = self.write_file('empty.csv', b'')
+        code, _, err = self.run_command(path)
+        self.assertEqual(1, code)
+        self.assertIn(f'{path} has no requests', err)
+
     def test_methods(self):
         for words in (('--rate', '1'), ('--samples', '2'), ()):
             found = self.curve('--method', 'shards', *words)

@@ -67,6 +67,28 @@ class VersionCommandCase(base.TestCase):
 
 class TestVersionCommands(VersionCommandCase):
 
+    def test_a_column_to_sort_by_that_does_not_exist(self):
+        self.save()
+        code, _, err = self.call('list', '--store', self.uri,
+                                 '--sort-column', 'Nonsense')
+        self.assertEqual(1, code)
+        self.assertIn("There is no column 'Nonsense'; choose from version",
+                      err)
+
+    def test_what_has_no_value_is_empty_in_a_table(self):
+        code, out, _ = self.call('save', str(self.disk), '--series', 'vm',
+                                 '--store', self.uri)
+        self.assertEqual(0, code)
+        self.assertRegex(out, r'(?m)^\| parent +\| +\|$')
+        self.assertIsNone(self.call_json(
+            'save', str(self.disk), '--series', 'other')['parent'])
+
+    def test_a_driver_that_glance_store_lacks(self):
+        code, _, err = self.call('list', '--store', 'glance:nope')
+        self.assertEqual(1, code)
+        self.assertIn("glance_store has no driver 'nope'; choose from cinder,"
+                      ' file, ', err)
+
     def test_a_store_whose_directory_is_missing_is_not_an_empty_one(self):
         code, _, err = self.call('list', '--store', 'file:///no/such/place')
         self.assertEqual(1, code)

@@ -32,6 +32,10 @@ class TestNumbers(base.TestCase):
         self.assertEqual('X is not a whole number of at least 0',
                          self.refused(cli.whole(0), '-1'))
 
+    def test_a_limit_of_the_format_is_not_named(self):
+        self.assertEqual('X is not a whole number of at least 0',
+                         self.refused(cli.whole(0, 2 ** 63 - 1), 'big'))
+
     def test_real(self):
         parse = cli.real(0, 1)
         self.assertEqual([0, .5, 1], list(map(parse, ('0', '.5', '1'))))

@@ -29,7 +29,10 @@ class BaseTest(test_base.TestCase):
         self.refused('a: its least size, 3 blocks, exceeds its largest, 2'
                      ' blocks',
                      volume('a', 1, min=3, max=2))
-        self.refused('a: no multiple of 4 blocks is from 5 to 7',
+        self.refused('a: its least size, 11 blocks, exceeds the cache, 10'
+                     ' blocks', volume('a', 1, min=11))
+        self.refused('a: no multiple of the step, 4 blocks, is between its'
+                     ' least size, 5, and its largest, 7',
                      volume('a', 1, min=5, max=7), step=4)
         self.refused('the least sizes add up to 12 blocks',
                      volume('a', 1, min=6), volume('b', 1, min=6))
