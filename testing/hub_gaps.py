@@ -12,11 +12,14 @@
 """How long eventlet's hub, which runs all of a process, stood still.
 
 As a program it runs a service of OpenStack, and adds a line to a file for each
-gap: the time, and the seconds. Those of the start are left out::
+gap: the time, and the seconds. Those of the start are left out. What the hub's
+thread does in a long gap is in a second file, with "-stacks" at its end::
 
     python -m testing.hub_gaps FILE nova.cmd.compute [ARGUMENT...]
 """
 
+import collections.abc
+import faulthandler
 import importlib
 import pathlib
 import sys
@@ -26,6 +29,7 @@ import time
 _STEP = 0.05
 # Gaps that are worth a line, and how long a service imports and starts.
 _NOTED_SECONDS = 0.1
+_SHOWN_SECONDS = 1.0
 _START_SECONDS = 120.0
 
 
@@ -53,8 +57,22 @@ class Meter:
         self._ended = True
 
     def _run(self) -> None:
+        if self._path is None:
+            return self._measure(lambda: None)
+        with open(f'{self._path}-stacks', 'a') as file:
+            # By a thread that eventlet does not know, unless called in time.
+            self._measure(lambda: faulthandler.dump_traceback_later(
+                _SHOWN_SECONDS, file=file))
+            faulthandler.cancel_dump_traceback_later()
+
+    def _measure(self, begin: collections.abc.Callable[[], None]) -> None:
+        """Measure gaps.
+
+        :param begin: called before each wait
+        """
         started = time.monotonic()
         while not self._ended:
+            begin()
             before, waited = time.monotonic(), _waited()
             time.sleep(_STEP)
             gap = (time.monotonic() - before - _STEP

@@ -97,8 +97,10 @@ class Glance:
                     'swift_store_container': 'glance',
                     'swift_store_endpoint_type': f'{endpoint}URL',
                     'swift_store_large_object_size': 4096,
-                    # glance_store 5.4, of 2026.1, loses its default.
+                    # glance_store 5.4, of 2026.1, loses their defaults:
+                    # LP #2146432.
                     'swift_store_retry_get_count': 0,
+                    'swift_store_expire_soon_interval': 60,
                 },
                 'os_glance_staging_store': {
                     'filesystem_store_datadir': data / 'staging'},
