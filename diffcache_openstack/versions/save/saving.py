@@ -17,6 +17,7 @@ import datetime
 import hashlib
 import json
 import logging
+import math
 import os
 import pathlib
 import time
@@ -48,8 +49,15 @@ Progress = Callable[[int, int], object] | None
 _MOST_ATTEMPTS = 3
 # Blocks of a pack before compression, as in native code.
 _PACK_BYTES = 64 << 20
+# Taken for a save that is compared with a version, if numbers that it does not
+# use are lost: those of 4 GiB of new blocks.
+_FEW_PACKS = 64
 # How often a save that writes nothing shows that it is alive.
 _TOUCH_SECONDS = 60.0
+
+
+class _TooFewNumbers(exceptions.Busy):
+    """A save has more packs than it has taken numbers for."""
 
 
 def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
@@ -106,20 +114,25 @@ def _save(access: store_access.StoreAccess, writing: store_access.Writing,
           requests: Sequence[save_request.SaveRequest], progress: Progress,
           token: str | None) -> list[entries.Version]:
     """Save disks; again if other writers remove blocks that it refers to."""
+    most_packs: float = math.inf if access.arbiter is None else _FEW_PACKS
     for left in reversed(range(_MOST_ATTEMPTS)):
         assert writing.head is not None
         try:
             with access.opened(writing.head) as opened:
-                save = _Save(access, writing, opened, states, token)
+                save = _Save(access, writing, opened, states, token,
+                             most_packs)
                 save.run(requests, progress)
                 return save.versions
         except exceptions.Busy as exc:
             last = access.completed_head()
-            if not left or not (isinstance(exc, shared_commits.Overtaken)
-                                or rebasing.lost(writing.head, last)):
+            if isinstance(exc, _TooFewNumbers):
+                most_packs = math.inf
+            elif not (isinstance(exc, shared_commits.Overtaken)
+                      or rebasing.lost(writing.head, last)):
                 raise
-            LOG.info('Saving again, since blocks of the store were removed '
-                     'meanwhile: %s', exc)
+            if not left:
+                raise
+            LOG.info('Saving again: %s', exc)
             last.before = last.copy()
             writing = store_access.Writing(writing.staging, last)
             for path in writing.staging.iterdir():
@@ -134,7 +147,8 @@ class _Save:
 
     def __init__(self, access: store_access.StoreAccess,
                  writing: store_access.Writing, opened: _native.BlockStore,
-                 states: disk_states.DiskStates, token: str | None) -> None:
+                 states: disk_states.DiskStates, token: str | None,
+                 most_packs: float) -> None:
         assert writing.head is not None
         self._access = access
         self._writing = writing
@@ -142,6 +156,8 @@ class _Save:
         self._opened = opened
         self._staging = writing.staging
         self._token = token
+        # Numbers for packs of a version that is compared with another one.
+        self._most_packs = most_packs
         self._states = states
         # Describes the states of the disks read so far, for the journal.
         self._read: list[list[Any]] = []
@@ -183,9 +199,11 @@ class _Save:
         base = self._base(request, state, parent, progress)
         self._states.take_snapshot(request, state, version_id)
         compared = self._comparisons.choose(state, base, parent)
+        packs = state.info['size'] // _PACK_BYTES + 1
+        if compared.against is not None:
+            packs = int(min(packs, self._most_packs))
         self._numbers = self._access.take_numbers(
-            self._writing, len(self.versions),
-            state.info['size'] // _PACK_BYTES + 1)
+            self._writing, len(self.versions), packs)
         before = state.mark()
         try:
             saved = self._save_disk(self._opened, request, state, base,
@@ -203,6 +221,10 @@ class _Save:
             raise exceptions.Busy(
                 f'{request.disk} was written to while it was read: stop its '
                 f'guest, or name its QMP socket.')
+        if len(saved.packs) > packs:
+            raise _TooFewNumbers(
+                f'{request.disk} has {len(saved.packs)} packs of new blocks, '
+                f'and numbers were taken for {packs}.')
         _log(request, compared, saved)
         for pack in saved.packs:
             self._uploads.add_pack(pack, self._numbers.version)

@@ -125,6 +125,31 @@ class ArbitrationTest(fixture.VersionsTestCase):
         self.assertTrue(found.intact, found)
 
 
+class TestNumbers(ArbitrationTest):
+    """An arbiter gives no number twice, used or not."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(saving, '_PACK_BYTES', fixture.BLOCK)
+
+    def test_a_save_of_few_blocks_takes_few_numbers(self):
+        before = self.arbiter.numbers.pack
+        self.write_blocks(self.disk, 3)
+        self.save()
+        self.assertEqual(saving._FEW_PACKS, self.arbiter.numbers.pack - before)
+        self.assert_intact()
+
+    def test_one_of_many_blocks_takes_more(self):
+        self.patch(saving, '_FEW_PACKS', 0)
+        before = self.arbiter.numbers.pack
+        self.write_blocks(self.disk, 3)
+        version = self.save()
+        self.assertLess(self.blocks, self.arbiter.numbers.pack - before)
+        self.assertEqual(self.disk.read_bytes(), self.content(version))
+        self.assertEqual(['a', 'a'], self.series())
+        self.assert_intact()
+
+
 class TestTwoWriters(ArbitrationTest):
 
     def overtaken(self, work):
