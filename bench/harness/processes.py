@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import time
 
 from bench.harness import errors
 
+_PIECE = 1 << 20
 _TICKS = os.sysconf('SC_CLK_TCK')
 # The Debian packages of programs that are not named like them.
 PACKAGES = {
@@ -70,6 +72,14 @@ def run(*words: object) -> str:
 def copy(source: pathlib.Path, dest: pathlib.Path) -> None:
     """Copy a disk, without its holes."""
     run('cp', '--sparse=always', source, dest)
+
+
+def write_random(path: pathlib.Path, size: int, seed: object = 1) -> None:
+    """Write bytes that cannot be compressed, the same for a seed."""
+    chance = random.Random(str(seed))
+    with path.open('wb') as file:
+        for at in range(0, size, _PIECE):
+            file.write(chance.randbytes(min(_PIECE, size - at)))
 
 
 def same(one: pathlib.Path, other: pathlib.Path) -> bool:

@@ -23,7 +23,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import random
 import shutil
 import subprocess
 
@@ -105,11 +104,8 @@ def qemu(folder: pathlib.Path, image: pathlib.Path,
 def fuse(run: runs.Run) -> None:
     """Read in all ways, in turns."""
     options, image = run.options, run.work / 'image'
-    numbers = random.Random(1)
-    with open(image, 'wb') as out:
-        for _ in range(options.size):
-            out.write(numbers.randbytes(1 << 20))
-        os.fsync(out.fileno())
+    processes.write_random(image, options.size << 20)
+    os.sync()
     rows = []
     with lazy(run.work, image) as served, qemu(run.work, image) as export:
         paths = {'plain file': str(image), 'lazy': served, 'qemu': export}

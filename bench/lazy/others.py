@@ -28,7 +28,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
@@ -248,11 +247,8 @@ def prepare(run: runs.Run) -> tuple[Setup, list]:
     size, seed = recorded.image_bytes, options.seed
     served = run.work / 'served'
     served.mkdir()
-    numbers = random.Random(seed)
-    with open(served / 'image', 'wb') as image:
-        for at in range(0, size, 1 << 20):
-            image.write(numbers.randbytes(min(1 << 20, size - at)))
-        os.fsync(image.fileno())
+    processes.write_random(served / 'image', size, seed)
+    os.sync()
     _native.manifest_create(served / 'image', served / 'manifest')
     learned = replay.replay(
         boots.make(recorded, 1, 'wan', seed), 'first')['profile']

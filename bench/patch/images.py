@@ -38,8 +38,8 @@ def folder(run: runs.Run, script: str) -> pathlib.Path:
     if found is None and run.quick:
         found = run.work / 'images'
         found.mkdir()
-        _make(found, ('system', 'both') if 'family' in script
-              else ('server-old', 'server-new'))
+        make(found, dict.fromkeys(('system', 'both') if 'family' in script
+                                  else ('server-old', 'server-new'), 16))
     if found is None or not any(found.glob('*.raw')):
         raise errors.BenchError(
             f'no images: build them with bench/patch/{script} DIR, and give'
@@ -47,14 +47,17 @@ def folder(run: runs.Run, script: str) -> pathlib.Path:
     return found
 
 
-def _make(where: pathlib.Path, names: tuple[str, ...]) -> None:
-    """Write images, each the one before with some blocks changed."""
-    chance = random.Random(1)
+def make(where: pathlib.Path, changed: dict[str, int]
+         ) -> list[pathlib.Path]:
+    """Write images, each the one before with so many blocks changed."""
+    chance, paths = random.Random(1), []
     blocks = [chance.randbytes(2048) * 2 for _ in range(_QUICK_BLOCKS)]
-    for name in names:
-        (where / f'{name}.raw').write_bytes(b''.join(blocks))
-        for place in chance.sample(range(_QUICK_BLOCKS), 16):
+    for name, count in changed.items():
+        for place in chance.sample(range(_QUICK_BLOCKS), count):
             blocks[place] = chance.randbytes(4096)
+        paths.append(where / f'{name}.raw')
+        paths[-1].write_bytes(b''.join(blocks))
+    return paths
 
 
 def pairs(run: runs.Run, where: pathlib.Path,

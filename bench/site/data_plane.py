@@ -21,7 +21,6 @@ import http.client
 import multiprocessing
 import os
 import pathlib
-import random
 import shutil
 import socket
 import threading
@@ -119,10 +118,7 @@ class Held:
             (root / kind).mkdir(parents=True)
         path, manifest = root / 'image', root / 'manifest'
         if source is None:
-            with path.open('wb') as file:
-                chance = random.Random(1)
-                for _ in range(max(1, size // BUFFER)):
-                    file.write(chance.randbytes(BUFFER))
+            processes.write_random(path, size)
         else:
             processes.copy(source, path)
         self.id = _native.manifest_create(str(path),

@@ -18,7 +18,6 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import random
 import shutil
 import threading
 import typing
@@ -28,6 +27,7 @@ from bench.harness import errors
 from bench.harness import processes
 from bench.harness import runs
 from bench.harness import tables
+from bench.patch import images
 from bench.site import scenarios
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent_client import local_client
@@ -336,7 +336,8 @@ class Prepared:
 
     def __init__(self, run: runs.Run) -> None:
         paths = run.options.images or (
-            make_images(run.work) if run.quick else None)
+            images.make(run.work, dict(zip(NAMES, (0, 16, 100))))
+            if run.quick else None)
         if not paths or len(paths) != len(NAMES):
             raise errors.BenchError('give --images BASE NEXT OTHER')
         self.wan = run.options.wan
@@ -381,18 +382,6 @@ class Prepared:
             for path in (self._registered / name).iterdir():
                 if not path.name.startswith('.'):
                     os.link(path, state / name / path.name)
-
-
-def make_images(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write tiny images, each with parts of the one before."""
-    chance, paths = random.Random(1), []
-    blocks = [chance.randbytes(2048) * 2 for _ in range(512)]
-    for name, changed in zip(NAMES, (0, 16, 200)):
-        for place in chance.sample(range(512), changed):
-            blocks[place] = chance.randbytes(4096)
-        paths.append(folder / f'{name}.raw')
-        paths[-1].write_bytes(b''.join(blocks))
-    return paths
 
 
 def hard(run: runs.Run) -> None:

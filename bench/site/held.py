@@ -13,7 +13,6 @@
 
 import os
 import pathlib
-import random
 import uuid
 
 from bench.harness import processes
@@ -24,7 +23,6 @@ from diffcache_openstack.embedded import sites
 # A host that flushes what it delivers, as by default, and one that does not.
 SYNCED, UNSYNCED = 'synced', 'unsynced'
 _FAST = 1e5
-_PIECE = 1 << 20
 
 
 def held(run: runs.Run) -> None:
@@ -32,7 +30,7 @@ def held(run: runs.Run) -> None:
     rows = []
     for size in run.options.sizes:
         image = run.work / f'{size}.raw'
-        _write(image, size)
+        processes.write_random(image, size * 10**6, size)
         found = _measure(run, image, size)
         synced, unsynced = found['held, synced'], found['held']
         rows += [(f'{size} MB', way, f'{1e3 * each["seconds"]:.1f}',
@@ -42,14 +40,6 @@ def held(run: runs.Run) -> None:
         image.unlink()
     run.table('From a request at the socket to the published file', (
         'Data', 'Way', 'ms', 'CPU, ms'), rows)
-
-
-def _write(path: pathlib.Path, megabytes: int) -> None:
-    chance = random.Random(megabytes)
-    with path.open('wb') as file:
-        for _ in range(megabytes * 10**6 // _PIECE + 1):
-            file.write(chance.randbytes(_PIECE))
-        file.truncate(megabytes * 10**6)
 
 
 def _measure(run: runs.Run, image: pathlib.Path, size: int

@@ -92,7 +92,7 @@ def hashed(run: runs.Run, stack: contextlib.ExitStack) -> Pair:
 
     def changed(name: str, size: int) -> collections.abc.Callable[[], object]:
         path = run.work / name
-        path.write_bytes(random.Random(size).randbytes(size))
+        processes.write_random(path, size)
 
         def work() -> None:
             # An image of another size is another one.
@@ -144,7 +144,7 @@ class Site:
     def image(self, name: str, size: int) -> pathlib.Path:
         """Register an image of random bytes."""
         path = self.folder / f'{name}.raw'
-        path.write_bytes(random.Random(name).randbytes(size))
+        processes.write_random(path, size, name)
         self._site.register(path, name, name)
         self._site.wait(self._site.compressed, 600, 'compression')
         self._site.wait_catalogue(0)
@@ -181,7 +181,7 @@ def read(run: runs.Run, stack: contextlib.ExitStack) -> Pair:
     def saved(name: str, size: int, base: pathlib.Path | None = None
               ) -> version_reads.ReadVersion:
         disk = site.folder / name
-        disk.write_bytes(random.Random(name).randbytes(size))
+        processes.write_random(disk, size, name)
         [found] = store.save([version_store.Disk(
             disk, name, base, format='raw', manifest=True)])
         return version_reads.ReadVersion(
