@@ -19,9 +19,8 @@ one when they are filled. All this four times, each on a fresh site: as Nova
 does without a cache, with templates only, and with templates and patches in
 both modes.
 
-Without a cache, the compressed qcow2 file that distributions publish crosses
-the WAN, and qemu-img converts it. In the other modes the repository's
-compressed forms cross.
+Without a cache, a compressed qcow2 file crosses the WAN, and qemu-img
+converts it. In the other modes the repository's compressed forms cross.
 """
 
 import collections.abc
@@ -164,7 +163,8 @@ class Testbed:
         self._directory = directory
         self._progress = progress
         self._sha256: dict[str, str] = {}
-        self._published = published.PublishedImages(directory / 'published')
+        self._published = published.PublishedImages(
+            directory / 'published', 'zstd')
         self._published_sizes: dict[str, int] = {}
         self._records: dict[str, catalogue.ImageRecord] = {}
 
@@ -197,14 +197,11 @@ class Testbed:
         fast = sites.LinkSpec(1e5, 1e5, 1e5)
         with sites.Site(self._directory / 'preparation', (), fast,
                         self._prepared, self._options()) as site:
-            for number, image in enumerate(self._images, 1):
-                self._progress(f'registering {image.name}, {number} of '
-                               f'{len(self._images)}')
-                self._sha256[image.name] = sha256(image.path)
-                self._records[image.name] = site.register(
-                    image.path, self._id(image), image.name)
-                self._published_sizes[image.name] = self._published.publish(
-                    image.path, self._sha256[image.name])
+            # Two, as each one copies and hashes with one thread.
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                for _ in pool.map(lambda number: self._register(site, number),
+                                  range(len(self._images))):
+                    pass
             self._progress('creating patches')
             started = time.monotonic()
             patches = site.make_patches()
@@ -212,6 +209,17 @@ class Testbed:
                            f'{time.monotonic() - started:.1f} s')
             site.wait(site.compressed, COMPRESS_TIMEOUT,
                       'images to be compressed')
+
+    def _register(self, site: sites.Site, number: int) -> None:
+        """Register an image, and publish it for plain Nova."""
+        image = self._images[number]
+        self._progress(f'registering {image.name}, {number + 1} of '
+                       f'{len(self._images)}')
+        self._sha256[image.name] = sha256(image.path)
+        self._records[image.name] = site.register(
+            image.path, self._id(image), image.name)
+        self._published_sizes[image.name] = self._published.publish(
+            image.path, self._sha256[image.name])
 
     def _id(self, image: Image) -> str:
         """Return the ID by which requests name an image."""

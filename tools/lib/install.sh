@@ -293,8 +293,10 @@ say_compiling() {
 # build_native PROFILE CRATE...: compile with one of Cargo's profiles. In one
 # call, so that what one crate links does not wait for another's compilation.
 build_native() {
-    local profile=$1 log=$VENV/.cargo.log
+    local profile=$1 log
     shift
+    log=$(native_targets "$profile").log
+    mkdir -p "${log%/*}"
     # As an extension of any Python, it is linked with none.
     PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$CHECKOUT/native/target \
         cargo build --locked --color never --profile "$profile" \

@@ -11,6 +11,7 @@
 #    under the License.
 
 import errno
+import json
 import os
 import pathlib
 import subprocess
@@ -36,6 +37,13 @@ class QemuImgTest(base.TestCase):
         again = self.directory / 'again'
         qemu_img.expand(str(self.packed), str(again))
         self.assertEqual(CONTENT, again.read_bytes())
+
+    def test_methods_of_compression(self):
+        for method in 'zlib', 'zstd':
+            qemu_img.compress(str(self.raw), str(self.packed), method)
+            self.assertEqual(method, json.loads(subprocess.check_output([
+                'qemu-img', 'info', '--output=json', self.packed]))[
+                    'format-specific']['data']['compression-type'])
 
     def test_what_is_no_qcow2_image_is_not_expanded(self):
         with self.assertRaisesRegex(exceptions.PermanentError, 'again'):
