@@ -31,6 +31,8 @@ LOG = logging.getLogger(__name__)
 SERVICE = 'glance-api'
 # One unanswered read in this many seconds is logged as a warning.
 _LOG_SECONDS = 30.0
+# Between two looks at whether a download still makes progress.
+_WATCH_SECONDS = 5.0
 
 Result = typing.TypeVar('Result')
 
@@ -75,19 +77,40 @@ class HostAgent:
         self.client.prefetch(image_id, self._stall_timeout)
 
     @contextlib.contextmanager
-    def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
+    def expecting(self, image_id: str,
+                  is_slow: collections.abc.Callable[[], bool]
+                  ) -> collections.abc.Iterator[None]:
         """Announce that Glance reads an image's file over the WAN meanwhile.
 
         The agent makes fills of the site wait meanwhile, if it is reachable.
+
+        :param is_slow: whether they are not to wait any longer; called now
+            and then, in another thread, until the block ends
         """
+        done = threading.Event()
         with contextlib.ExitStack() as stack:
+            def watch() -> None:
+                while not done.wait(_WATCH_SECONDS):
+                    if is_slow():
+                        LOG.info('The download of image %s is slow; fills of'
+                                 ' the site no longer wait for it', image_id)
+                        stack.close()
+                        return
+
+            thread = threading.Thread(target=watch, daemon=True)
             try:
                 stack.enter_context(self.client.expecting(image_id))
+                thread.start()
             except exceptions.DiffCacheError as error:
                 LOG.info('Could not announce the download of image %s, its'
                          ' content may cross the WAN twice: %s', image_id,
                          error)
-            yield
+            try:
+                yield
+            finally:
+                done.set()
+                if thread.ident is not None:
+                    thread.join()
 
     def fell_back(self, image_id: str, reason: str, why: object) -> None:
         """Count a read from Glance's store in place of the agent."""

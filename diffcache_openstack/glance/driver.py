@@ -86,7 +86,8 @@ class Driver(base.Driver):
             local_client.LocalClient(group.socket, group.connect_timeout,
                                      contexts.current_request_id),
             group.stall_timeout)
-        self._fills = fills.Fills(pathlib.Path(self.incomplete_dir))
+        self._fills = fills.Fills(pathlib.Path(self.incomplete_dir),
+                                  1000 * group.least_rate)
         self.source = reading.Source(self._agent, self._fills,
                                      store.read_from)
         self._greet(group.socket)
@@ -235,9 +236,11 @@ class Driver(base.Driver):
                 with open(os.devnull, 'wb') as nothing:
                     yield nothing
                 return
-            with self._agent.expecting(image_id):
+            progress = self._fills.progress(file)
+            with self._agent.expecting(image_id, progress.is_slow):
                 yield file
                 file.flush()
+                progress.end()
                 self._hand_over(image_id, file)
 
     def is_at_site(self, image_id: str) -> bool:

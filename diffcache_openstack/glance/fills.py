@@ -15,6 +15,10 @@ Glance lets every request through to its store until an image is cached. Here
 the first one becomes the *leader*: what it reads is written to a file, too.
 Requests that come while it reads follow the file. It works between the
 processes of one host, by locks that end with the process that has them.
+
+The leader reads no faster than its client, which may be slow on purpose. So
+it is followed only while the file arrives at a rate that is not below the
+least one.
 """
 
 import collections.abc
@@ -27,19 +31,63 @@ import typing
 
 # How long a reader that was chosen to read the store may take to begin.
 INTENT_SECONDS = 5.0
+# Over which the rate of a file is measured.
+PACE_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _TRIES = 5
 _INTENT = '.intent'
+
+
+class Progress:
+    """Whether a file arrives at the least rate.
+
+    :param fd: of the file; open for as long as it is asked
+    :param least_rate: bytes per second, over :data:`PACE_SECONDS`
+    :param clock: seconds, monotonic
+    """
+
+    def __init__(self, fd: int, least_rate: float,
+                 clock: collections.abc.Callable[[], float] = time.monotonic
+                 ) -> None:
+        self._fd = fd
+        self._least_rate = least_rate
+        self._clock = clock
+        self._since, self._size = clock(), os.fstat(fd).st_size
+
+    def is_slow(self) -> bool:
+        """Return whether too little of it came lately."""
+        seconds = self._clock() - self._since
+        if seconds < PACE_SECONDS:
+            return False
+        before, self._size = self._size, os.fstat(self._fd).st_size
+        self._since += seconds
+        return self._size - before < self._least_rate * seconds
+
+    def end(self) -> None:
+        """Note that all of the file is there, so that it is not slow."""
+        self._least_rate = 0.0
 
 
 class Fills:
     """The images that processes of this host are reading from the store.
 
     :param directory: ``incomplete`` of Glance's image_cache_dir
+    :param least_rate: bytes per second at which they are worth following
+    :param clock: seconds, monotonic
     """
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, least_rate: float,
+                 clock: collections.abc.Callable[[], float] = time.monotonic
+                 ) -> None:
         self._directory = directory
+        self._least_rate = least_rate
+        self._clock = clock
+        # By image, the file that was too slow.
+        self._slow: dict[str, int] = {}
+
+    def progress(self, file: typing.BinaryIO) -> Progress:
+        """Watch a file that :meth:`begin` returned."""
+        return Progress(file.fileno(), self._least_rate, self._clock)
 
     def running(self, image_id: str) -> bool:
         """Return whether a process reads an image from the store now."""
@@ -55,13 +103,14 @@ class Fills:
     def lead_or_follow(self, image_id: str) -> bool:
         """Decide who reads the store.
 
-        :returns: whether another process does; if not, the caller has to, and
-            has :data:`INTENT_SECONDS` to begin
+        :returns: whether another process does, and was not too slow to be
+            followed by this one; if not, the caller has to, and has
+            :data:`INTENT_SECONDS` to begin
         """
         deadline = time.monotonic() + 2 * INTENT_SECONDS
         while True:
             if self.running(image_id):
-                return True
+                return not self._is_slow(image_id)
             if self._intend(image_id) or time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
@@ -92,13 +141,14 @@ class Fills:
 
         :param size: bytes of the whole image
         :param offset: where to begin
-        :raises BrokenOff: it ends early
+        :raises BrokenOff: it ends early, or is too slow
         """
         try:
             fd = os.open(self.path(image_id), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise BrokenOff(image_id, offset) from error
         try:
+            progress = Progress(fd, self._least_rate, self._clock)
             while offset < size:
                 # Looked at first: what was written before the lock went is
                 # still to be read.
@@ -109,6 +159,9 @@ class Fills:
                     yield data
                 elif alone:
                     raise BrokenOff(image_id, offset)
+                elif progress.is_slow():
+                    self._slow[image_id] = os.fstat(fd).st_ino
+                    raise BrokenOff(image_id, offset, 'was too slow')
                 else:
                     time.sleep(_POLL_SECONDS)
         finally:
@@ -132,6 +185,16 @@ class Fills:
     def path(self, image_id: str) -> pathlib.Path:
         """Return the path to which an image is written."""
         return self._directory / image_id
+
+    def _is_slow(self, image_id: str) -> bool:
+        """Return whether the file being written is one that was too slow."""
+        try:
+            if self._slow.get(image_id) == self.path(image_id).stat().st_ino:
+                return True
+        except FileNotFoundError:
+            pass
+        self._slow.pop(image_id, None)
+        return False
 
     def _intend(self, image_id: str) -> bool:
         """Become the reader; return False if another process is."""
@@ -161,11 +224,12 @@ class Fills:
 
 
 class BrokenOff(Exception):
-    """The process that read an image from the store stopped early."""
+    """The process that read an image from the store is of no more use."""
 
-    def __init__(self, image_id: str, offset: int) -> None:
+    def __init__(self, image_id: str, offset: int, what: str = 'stopped'
+                 ) -> None:
         super().__init__(f'The process that read image {image_id} from the'
-                         f' store stopped after {offset} bytes')
+                         f' store {what} after {offset} bytes')
         self.offset = offset
 
 

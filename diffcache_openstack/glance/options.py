@@ -55,6 +55,18 @@ Seconds to wait for the next bytes of an image from the agent. After that, the
 rest is read from Glance's store. It has to be long enough for the agent to
 fetch what the site lacks over the WAN, and to build the file.
 '''),
+    cfg.Opt(
+        'least_rate',
+        type=units.Number(min=1.0),
+        default=250.0,
+        advanced=True,
+        help='''
+Kilobytes per second, over 30 seconds, below which a download that reads
+Glance's store is too slow for others to read along; they read the store
+themselves then, and the hosts of the site no longer wait for it. A download is
+as slow as its client. Raise it if the store is near; set it well below what
+the WAN has for one of several concurrent downloads.
+'''),
 ]
 
 

@@ -9,6 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import contextlib
+import threading
+
 import fixtures
 
 from diffcache_openstack.glance import agents
@@ -30,3 +33,23 @@ class HostAgentTest(base.TestCase):
                 warned.append(second)
         self.assertEqual([0, 30, 60, 90], warned)
         self.assertEqual(10, agent.fallbacks())
+
+    def test_fills_do_not_wait_for_a_slow_download(self):
+        """They waited for as long as its client had it open."""
+        self.patch(agents, '_WATCH_SECONDS', 0.01)
+        ended = threading.Event()
+
+        class Client:
+            @contextlib.contextmanager
+            def expecting(self, image_id):
+                yield
+                ended.set()
+
+        looks = iter([False, False, True])
+        agent = agents.HostAgent(Client(), 1.0)
+        with agent.expecting('image', lambda: next(looks)):
+            self.assertTrue(ended.wait(60))
+        ended.clear()
+        with agent.expecting('image', lambda: False):
+            self.assertFalse(ended.is_set())
+        self.assertTrue(ended.is_set())

@@ -23,13 +23,18 @@ from tests import waiting
 
 IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
 DATA = bytes(range(256)) * 5000
+RATE = 100.0
 
 
 class FillsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.fills = fills.Fills(self.directory)
+        self.now = 0.0
+        self.fills = fills.Fills(self.directory, RATE, self.clock)
+
+    def clock(self):
+        return self.now
 
     def follow(self, offset=0):
         return b''.join(self.fills.follow(IMAGE, len(DATA), offset))
@@ -106,6 +111,49 @@ class FillsTest(base.TestCase):
             file.write(DATA)
             file.flush()
             self.assertEqual(DATA, self.follow())
+
+    def test_a_leader_that_is_slow(self):
+        """Its client may wait for ever; no other request does."""
+        with self.fills.begin(IMAGE) as file:
+            file.write(DATA[:1000])
+            file.flush()
+            self.assertTrue(self.fills.lead_or_follow(IMAGE))
+            pieces = self.fills.follow(IMAGE, len(DATA))
+            self.assertEqual(DATA[:1000], next(pieces))
+            file.write(DATA[1000:2000])
+            file.flush()
+            # Enough for a tenth of that time.
+            self.now += fills.PACE_SECONDS * 10 / 3 + 1
+            self.assertEqual(DATA[1000:2000], next(pieces))
+            error = self.assertRaises(fills.BrokenOff, next, pieces)
+            self.assertEqual(2000, error.offset)
+            self.assertIn('slow', str(error))
+            # It is not followed again.
+            self.assertFalse(self.fills.lead_or_follow(IMAGE))
+        with self.fills.begin(IMAGE):
+            self.path_changes_its_inode()
+
+    def path_changes_its_inode(self):
+        """Another leader is followed, whatever an earlier one was."""
+        self.fills._slow[IMAGE] = -1
+        self.assertTrue(self.fills.lead_or_follow(IMAGE))
+        self.assertEqual({}, self.fills._slow)
+
+    def test_a_leader_that_is_fast_enough(self):
+        with self.fills.begin(IMAGE) as file:
+            progress = self.fills.progress(file)
+            for _ in range(3):
+                file.write(DATA[:3000])
+                file.flush()
+                self.now += fills.PACE_SECONDS
+                self.assertFalse(progress.is_slow())
+            self.now += fills.PACE_SECONDS - 1
+            self.assertFalse(progress.is_slow())
+            self.now += 1
+            self.assertTrue(progress.is_slow())
+            progress.end()
+            self.now += fills.PACE_SECONDS
+            self.assertFalse(progress.is_slow())
 
     def test_nothing_to_follow(self):
         self.assertRaises(fills.BrokenOff, self.follow)

@@ -65,7 +65,7 @@ class SourceTest(base.TestCase):
         super().setUp()
         self.client = Client()
         self.agent = agents.HostAgent(self.client, 1.0)
-        self.filling = fills.Fills(self.directory)
+        self.filling = fills.Fills(self.directory, 1.0)
         self.stored = []
         self.source = reading.Source(self.agent, self.filling, self.store)
 
