@@ -14,7 +14,7 @@
 The first caller of a key leads: it does the work. Callers that come meanwhile
 follow: they wait for the leader's result. All of them are members of the
 flight until they leave the block; the last one removes the file if it is in
-the staging area.
+the staging area, and closes an outcome that can be closed.
 """
 
 import collections.abc
@@ -238,6 +238,9 @@ class SingleFlight:
             self._forget(flight)
         if flight.path is not None and flight.path.parent == self._staging:
             files.discard(flight.path)
+        close = getattr(flight.outcome, 'close', None)
+        if close is not None:
+            close()
 
     def _forget(self, flight: Flight) -> None:
         if self._flights.get(flight.key) is flight:

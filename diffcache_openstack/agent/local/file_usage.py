@@ -12,11 +12,15 @@
 """Use of images by other services of the host, kept over restarts."""
 
 import dataclasses
+import logging
 import pathlib
 import threading
 import time
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -37,7 +41,8 @@ class FileUse:
 class FileUsage:
     """Counts, the queue, and fallbacks, in one small file.
 
-    :param path: of the file; a power cut may cost the last counts
+    :param path: of the file; a power cut, or a full disk and a restart, may
+        cost the last counts
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -125,8 +130,13 @@ class FileUsage:
                     for service, reasons in self._fallbacks.items()}
 
     def _save(self) -> None:
-        files.write_json(self._path, {
-            'uses': {image: dataclasses.asdict(use)
-                     for image, use in self._uses.items()},
-            'queue': self._queue, 'fallbacks': self._fallbacks},
-            durable=False)
+        """Write the file; what it lacks is no reason to refuse an image."""
+        try:
+            files.write_json(self._path, {
+                'uses': {image: dataclasses.asdict(use)
+                         for image, use in self._uses.items()},
+                'queue': self._queue, 'fallbacks': self._fallbacks},
+                durable=False)
+        except (exceptions.NoSpace, OSError) as error:
+            LOG.warning('Could not save the use of images, will retry at the'
+                        ' next one: %s', error)

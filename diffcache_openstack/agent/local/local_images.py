@@ -149,16 +149,16 @@ class LocalImages:
         """
         image = self._site_map.find(image_id)
         raw = self._files.take(image, source, length)
-        self._usage.admit(image_id)
-        if raw is None:
-            return
         try:
-            self._contents.take(image, raw, self._new_throttle())
+            self._usage.admit(image_id)
+            if raw is not None:
+                self._contents.take(image, raw, self._new_throttle())
         except exceptions.RetryableError as error:
             LOG.warning('Could not offer the content of image %s to the site,'
                         ' only its file is kept: %s', image_id, error)
         finally:
-            files.discard(raw)
+            if raw is not None:
+                files.discard(raw)
 
     def drop(self, image_id: str) -> None:
         """Delete an image's file, and its content unless the plan has it.

@@ -17,6 +17,7 @@ import pathlib
 import uuid
 
 from diffcache_openstack.common import files
+from diffcache_openstack.runtime import directories
 
 
 class FileReader:
@@ -29,6 +30,10 @@ class FileReader:
     def read(self, offset: int, length: int) -> bytes:
         """See :class:`.codec_base.Reader`."""
         return os.pread(self._fd, length, offset)
+
+    def copy(self) -> 'FileReader':
+        """Return another reader of the file."""
+        return FileReader(directories.descriptor_path(self._fd))
 
     def close(self) -> None:
         """Close the file."""

@@ -173,8 +173,9 @@ class ImageFiles:
                 return None
             self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
         try:
+            # No lease, which may be of a borrowed file that nobody verified.
             return file_cache.FileReader(
-                stack.enter_context(self._held.lease(key)))
+                stack.enter_context(self._held.opened(key)).path)
         except exceptions.ObjectMissing:
             return None
 
@@ -209,16 +210,10 @@ class ImageFiles:
             return None, (self._find(image)
                           or self._with_space(image, throttle))
 
-        while True:
-            with self._single_flight.share(
-                    _key_of(image), throttle, write) as flight:
-                if flight.leads:
-                    return flight.outcome
-            with contextlib.ExitStack() as stack:
-                found = self._find(image) \
-                    or self._held_raw(image, stack)
-                if found is not None:
-                    return found
+        # What fits in no cache is there as long as a reader has it open.
+        with self._single_flight.share(
+                _key_of(image), throttle, write) as flight:
+            return flight.outcome.copy()
 
     def _with_space(self, image, throttle) -> Readable:
         try:

@@ -118,6 +118,10 @@ class GrowingReader:
         self._growing.wait(end)
         return os.pread(self._fd, max(0, end - offset), offset)
 
+    def copy(self) -> 'GrowingReader':
+        """Return another reader of the file."""
+        return GrowingReader(self._growing, os.dup(self._fd))
+
     def close(self) -> None:
         """Read no more."""
         os.close(self._fd)

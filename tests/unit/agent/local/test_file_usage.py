@@ -9,7 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from unittest import mock
+
 from diffcache_openstack.agent.local import file_usage
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from tests import base
 
 
@@ -75,3 +79,13 @@ class UsageTest(base.TestCase):
     def test_a_damaged_file_costs_the_counts(self):
         self.write_file('usage.json', b'{')
         self.assertEqual([], self.again().queue())
+
+    def test_a_full_disk_is_no_reason_to_refuse_an_image(self):
+        """Each hit failed, and the image crossed the WAN in its place."""
+        with mock.patch.object(files, 'write_json',
+                               side_effect=exceptions.NoSpace('full')):
+            self.usage.hit('a')
+            self.usage.admit('b')
+        self.assertEqual(1, self.usage.of('a').hits)
+        self.usage.hit('a')
+        self.assertEqual(2, self.again().of('a').hits)

@@ -16,6 +16,7 @@ import io
 import os
 import pathlib
 import threading
+from unittest import mock
 
 import fixtures
 
@@ -27,6 +28,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
+from tests import waiting
 
 BASE, TARGET = b'base' * 1000, b'target' * 1000
 PATCH = fakes.make_patch(BASE, TARGET)
@@ -198,21 +200,56 @@ class TestOpen(RecipesTestCase):
         self.assertEqual([self.recipe], self.fetched())
         self.assertIn(self.recipe, self.hosts['h1'].held)
 
-    def test_many_at_once_make_it_once(self):
-        gate = threading.Barrier(8)
-        found = []
+    def read_at_once(self, name):
+        """Read a file in eight threads, which all come before it is made."""
+        made, found = self.files._with_space, []
+        members = self.files._single_flight
 
-        def ask():
-            gate.wait()
-            found.append(self.read('packed'))
+        def make_late(image, throttle):
+            waiting.until(lambda: [flight.members for flight
+                                   in members._flights.values()] == [8],
+                          'all threads')
+            return made(image, throttle)
 
-        threads = [threading.Thread(target=ask) for _ in range(8)]
+        self.patch(self.files, '_with_space', make_late)
+        threads = [threading.Thread(
+            target=lambda: found.append(self.read(name))) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual([PACKED] * 8, found)
+        return found
+
+    def test_many_at_once_make_it_once(self):
+        self.assertEqual([PACKED] * 8, self.read_at_once('packed'))
         self.assertEqual(1, self.tools.applied)
+
+    def test_many_at_once_fetch_once_what_fits_in_no_cache(self):
+        """It crossed the WAN for each of them."""
+        self.store._capacity = 0
+        self.assertEqual([TARGET] * 8, self.read_at_once('raw'))
+        self.assertEqual(1, len(self.fetched()))
+        self.assertEqual({}, self.files._single_flight._flights)
+
+    def test_held_content_that_is_evicted_after_its_check(self):
+        """A borrowed file was served in its place, unverified."""
+        host = self.hosts['h1']
+        key = host.put(TARGET)
+        base = self.write_file('_base', TARGET)
+        host.borrow(base)
+        self.refresh()
+        verify = host.held.verify
+
+        def verify_and_evict(checked):
+            sound = verify(checked)
+            base.write_bytes(b'x' * len(TARGET))
+            host.held._drop(checked, 'room is needed')
+            return sound
+
+        with mock.patch.object(host.held, 'verify', verify_and_evict), \
+                contextlib.ExitStack() as stack:
+            self.assertIsNone(self.files._held_raw(self.image('raw'), stack))
+        self.assertNotIn(key, host.held)
 
     def test_a_flight_that_ended_since_the_look_is_not_repeated(self):
         self.read('packed')
