@@ -436,7 +436,7 @@ class Agent(service.Service):
         return cached_volumes.CachedVolumes(
             engine, cached_volumes.CacheOptions(
                 tuple(conf.origins), conf.sequential_cutoff,
-                conf.reconnect_delay, conf.admission),
+                conf.reconnect_delay, conf.admission, conf.guest_path),
             self._state / 'ssd_cache.json',
             volume_sizes.SizeRules(conf.policy, conf.epoch),
             self._open_wear(), self._moves)

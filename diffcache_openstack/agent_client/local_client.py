@@ -330,8 +330,10 @@ class LocalClient:
         """Attach a volume to this host's SSD cache, without cached blocks.
 
         :param wanted: ``origin``, ``mode``, and maybe ``min``, ``max``,
-            ``weight`` and ``sequential``
-        :returns: ``export``, ``socket`` and ``reconnect_delay``
+            ``weight``, ``sequential``, and ``nbd_reason``: why its server
+            has to reach it by NBD, none for any way
+        :returns: ``export``, ``socket`` and ``reconnect_delay``; and
+            ``vhost``, the socket to use instead, if there is one
         :raises NotFound: the host has no SSD cache
         :raises NoSpace: it is full, or its device failed
         :raises Conflict: it does not take the volume

@@ -21,6 +21,8 @@ MAX_BLOCKS = (1 << 32) - 1
 MAX_BYTES = (1 << 63) - 1
 # References to a block that are counted before it is cached.
 MAX_ADMISSION = 15
+# How guests reach volumes: through QEMU's block layer, or by their rings.
+NBD, VHOST_USER = GUEST_PATHS = ('nbd', 'vhost-user')
 # State of a volume whose dirty blocks the cache keeps, and does not write back
 # before it is recovered: another host may have written to the volume since.
 HELD = 'held'

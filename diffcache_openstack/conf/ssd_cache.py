@@ -76,6 +76,22 @@ Ceph, such as ``rbd:volumes``, whose images may be cached. The agent attaches
 no others. Storage that is mounted, such as NFS, needs Nova's
 directory for mounts besides.
 '''),
+    cfg.StrOpt(
+        'guest_path',
+        default='nbd',
+        choices=[
+            ('nbd', 'servers reach all volumes through QEMU, by NBD'),
+            ('vhost-user', 'servers whose memory is shared reach volumes'
+                           ' without QEMU, where that is possible')],
+        help='''
+How servers reach their volumes in the cache. ``vhost-user`` costs the host
+less per request, but such servers cannot be migrated live, their volumes
+cannot be saved with server versions, and a guest that takes over its process
+can read all of the cache device. Memory is shared with huge pages, with Nova's
+``[libvirt] file_backed_memory``, or with ``diffcache:shared_memory=true`` in a
+flavor. ``volume cache show`` says why a volume is reached by NBD. Changes take
+effect when servers are started or rebooted hard.
+'''),
     cfg.Opt(
         'sequential_cutoff',
         type=units.Size(),

@@ -12,7 +12,6 @@
 """Nova's libvirt driver, with base images from the agent of the host."""
 
 import collections.abc
-import contextlib
 import logging
 import os
 import pathlib
@@ -20,12 +19,10 @@ import threading
 import time
 import typing
 
-import libvirt
 from oslo_utils import fileutils
 
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.agent_client import restarts
-from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -35,27 +32,21 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.common import threads
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
-from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
-from diffcache_openstack.nova import migrated_disks
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import snapshots
 from diffcache_openstack.nova import sources
 from diffcache_openstack.nova import tallies
-from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
-from diffcache_openstack.nova import volumes
+from diffcache_openstack.nova import volumes_driver
 from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
 from nova import utils as nova_utils
-from nova.virt import block_device as driver_block_device
-from nova.virt import driver as nova_driver
-from nova.virt.libvirt import driver
 from nova.virt.libvirt import imagecache
 from nova.virt.libvirt import utils as libvirt_utils
 
@@ -68,7 +59,7 @@ AUTO = 'auto'
 _ABANDONED_SECONDS = 24 * 3600
 
 
-class LibvirtDriver(driver.LibvirtDriver):
+class LibvirtDriver(volumes_driver.VolumesDriver):
     """libvirt, with images delivered by DiffCache.
 
     Everything but the origin of base images is Nova's own driver.
@@ -103,9 +94,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         if CONF.diffcache.snapshot_images == options.STORE:
             self._snapshots = snapshots.Snapshots(
                 client, tally, CONF.diffcache.stall_timeout)
-        volumes.install()
-        migrated_disks.install()
-        self._volumes = volumes.VolumeCache(client, tally, _notes())
+        self._open_volumes(client, tally)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher, self._snapshots)
 
@@ -121,21 +110,6 @@ class LibvirtDriver(driver.LibvirtDriver):
             self._lazy_wait)).start()
         threading.Thread(target=self._give_back_volumes, daemon=True,
                          name='diffcache-volumes').start()
-
-    def _give_back_volumes(self) -> None:
-        """Give volumes back of migrations that ended with this service."""
-        for guest in self._active_guests():
-            try:
-                with self._volumes.staying(guest.uuid) as stays:
-                    if stays and not domains.is_migrated(guest._domain):
-                        self._volumes.give_back(self._cached_volumes(guest))
-            except libvirt.libvirtError as error:
-                LOG.debug('Could not look at server %s: %s', guest.uuid,
-                          error)
-
-    @staticmethod
-    def _cached_volumes(guest: typing.Any) -> list[str]:
-        return volume_nodes.volume_ids(guest._domain.XMLDesc(0))
 
     def _active_guests(self) -> collections.abc.Iterable[typing.Any]:
         return self._host.list_guests(only_running=True)
@@ -214,14 +188,6 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().reboot(context, instance, network_info, reboot_type, *args,
                        **kwargs)
 
-    def _hard_reboot(self, *args: typing.Any, **kwargs: typing.Any) -> None:
-        """Start a server anew, from nothing but its disks and volumes.
-
-        Also a server that is powered on, or resumed after a start of its host.
-        """
-        with self._volumes.reconnecting():
-            super()._hard_reboot(*args, **kwargs)
-
     def destroy(self, context: typing.Any, instance: typing.Any,
                 network_info: typing.Any, block_device_info: typing.Any = None,
                 destroy_disks: bool = True, destroy_secrets: bool = True
@@ -233,91 +199,12 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().destroy(context, instance, network_info, block_device_info,
                         destroy_disks, destroy_secrets)
 
-    def cleanup(self, context: typing.Any, instance: typing.Any,
-                network_info: typing.Any, block_device_info: typing.Any = None,
-                *args: typing.Any, **kwargs: typing.Any) -> None:
-        """Remove what a server that does not run has on this host.
-
-        Nova ignores errors of volumes where it removes disks, too, and gives
-        the volumes to others. So those in write-back are detached before.
-
-        :raises VolumeDetachFailed: the SSD cache may have blocks that a
-            volume lacks
-        """
-        left = self._volumes.leave if instance.host in (None, CONF.host) \
-            else self._volumes.forget
-        for mapping in nova_driver.block_device_info_get_mapping(
-                block_device_info):
-            connection = mapping['connection_info']
-            if connection and self._volumes.is_noted(connection):
-                left(connection)
-        super().cleanup(context, instance, network_info, block_device_info,
-                        *args, **kwargs)
-
-    def _destroy(self, instance: typing.Any) -> None:
-        """End a server's QEMU, and tell the SSD cache that it has ended."""
-        exports = self._exports(instance)
-        super()._destroy(instance)
-        self._volumes.end_guest(exports)
-
-    def _exports(self, instance: typing.Any) -> set[str]:
-        """Return the exports of the SSD cache that a server uses."""
-        try:
-            document = self._host.get_guest(instance)._domain.XMLDesc(0)
-        except (nova_exception.NovaException, libvirt.libvirtError):
-            return set()  # It is not on this host any more.
-        return set(volume_waits.cached_disks(document).values())
-
     def _save(self, instance, trigger, failure):
         """Save a server; only a policy that requires it stops Nova."""
         try:
             self._saver.save_before(instance, trigger)
         except final_saves.NotSaved as error:
             raise failure(reason=str(error)) from error
-
-    def _get_volume_driver(self, connection_info: dict[str, typing.Any]
-                           ) -> typing.Any:
-        """Return what connects a volume, through the SSD cache or not."""
-        return self._volumes.around(
-            super()._get_volume_driver(connection_info), connection_info)
-
-    def swap_volume(self, context: typing.Any,
-                    old_connection_info: dict[str, typing.Any],
-                    new_connection_info: dict[str, typing.Any],
-                    instance: typing.Any, mountpoint: str, resize_to: int
-                    ) -> None:
-        """Have a server use another volume with the content of its volume.
-
-        Neither is in write-back then: what the old one lacks is written back
-        before, as the server has left it when the new one has taken its
-        place.
-
-        :raises VolumeDetachFailed: the SSD cache may have blocks that the
-            old volume lacks
-        """
-        with self._volumes.replacing(old_connection_info):
-            super().swap_volume(context, old_connection_info,
-                                new_connection_info, instance, mountpoint,
-                                resize_to)
-
-    def extend_volume(self, context: typing.Any,
-                      connection_info: dict[str, typing.Any],
-                      instance: typing.Any, requested_size: int) -> None:
-        """Extend a volume, which a running guest sees at once.
-
-        :raises VolumeExtendFailed: the guest sees it after a hard reboot
-        """
-        guest = self._host.get_guest(instance)
-        # A guest that is stopped sees the size when it is started.
-        disk = volume_nodes.find(
-            guest._domain.XMLDesc(0), driver_block_device.get_volume_id(
-                connection_info)) if guest.is_active() else None
-        if disk is None:
-            super().extend_volume(context, connection_info, instance,
-                                  requested_size)
-            return
-        size = self._extend_volume(connection_info, instance, requested_size)
-        self._volumes.show_size(guest._domain, disk, connection_info, size)
 
     def check_can_live_migrate_destination(
             self, context: typing.Any, instance: typing.Any,
@@ -344,11 +231,8 @@ class LibvirtDriver(driver.LibvirtDriver):
             *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         """Check a live migration from this host.
 
-        Volumes leave write-back, and return to it if the server stays.
-
         :raises MigrationPreCheckError: the server was stopped by an error of
-            a disk; on another host it would stay so; or a volume has not been
-            written back yet
+            a disk; on another host it would stay so; or a volume cannot leave
         """
         guest = self._host.get_guest(instance)
         if resuming.is_stopped(guest._domain):
@@ -356,68 +240,16 @@ class LibvirtDriver(driver.LibvirtDriver):
                 reason=f'server {instance.uuid} is stopped, as a disk could'
                        f' not be read or written; migrate it when it runs, or'
                        f' stop it and migrate it cold')
-        found = super().check_can_live_migrate_source(
+        return super().check_can_live_migrate_source(
             context, instance, *args, **kwargs)
-        try:
-            self._volumes.prepare(self._cached_volumes(guest), leaves=False)
-        except exceptions.DiffCacheError as error:
-            raise nova_exception.MigrationPreCheckError(
-                reason=f'server {instance.uuid} has a volume in write-back:'
-                       f' {error}') from error
-        return found
-
-    def live_migration(self, context: typing.Any, instance: typing.Any,
-                       dest: str, post_method: typing.Any,
-                       recover_method: typing.Any,
-                       block_migration: typing.Any = False,
-                       migrate_data: typing.Any = None) -> None:
-        """Migrate a server whose volumes have all that it wrote.
-
-        The check may have been a long time ago.
-        """
-        guest = self._host.get_guest(instance)
-        with self._volumes.leaving(instance.uuid):
-            try:
-                self._volumes.prepare(self._cached_volumes(guest),
-                                      leaves=True)
-            except exceptions.DiffCacheError as error:
-                LOG.error('Server %s is not migrated, as a volume is in'
-                          ' write-back: %s', instance.uuid, error)
-                recover_method(context, instance, dest, migrate_data)
-                return
-            super().live_migration(context, instance, dest, post_method,
-                                   recover_method, block_migration,
-                                   migrate_data)
-
-    def rollback_live_migration_at_source(
-            self, context: typing.Any, instance: typing.Any,
-            migrate_data: typing.Any) -> None:
-        """Return to the state before a live migration that failed."""
-        super().rollback_live_migration_at_source(context, instance,
-                                                  migrate_data)
-        with contextlib.suppress(nova_exception.InstanceNotFound):
-            self._volumes.give_back(self._cached_volumes(
-                self._host.get_guest(instance)))
 
     def pre_live_migration(self, context: typing.Any, instance: typing.Any,
                            *args: typing.Any, **kwargs: typing.Any
                            ) -> typing.Any:
         """Prepare for a server that another host still runs."""
-        with self._volumes.migrating(instance.host), self._bases.migrating():
+        with self._bases.migrating():
             return super().pre_live_migration(context, instance, *args,
                                               **kwargs)
-
-    def post_live_migration_at_destination(
-            self, context: typing.Any, instance: typing.Any,
-            network_info: typing.Any, block_migration: bool = False,
-            block_device_info: typing.Any = None) -> None:
-        """Complete a live migration, and begin to cache the volumes."""
-        super().post_live_migration_at_destination(
-            context, instance, network_info, block_migration,
-            block_device_info)
-        self._volumes.begin(
-            mapping['connection_info'] for mapping in
-            nova_driver.block_device_info_get_mapping(block_device_info))
 
     def manage_image_cache(self, context: typing.Any,
                            all_instances: typing.Any) -> None:
@@ -472,13 +304,6 @@ def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:
                                       timeout=group.connect_timeout,
                                       request_id=contexts.current_request_id)
     return client, tallies.Tally(pathlib.Path(group.state_file))
-
-
-def _notes() -> write_back_notes.Notes:
-    group = CONF.diffcache
-    return write_back_notes.Notes(pathlib.Path(
-        group.write_back_notes
-        or pathlib.Path(group.socket).with_name(write_back_notes.NAME)))
 
 
 def _source(client: local_client.LocalClient) -> sources.Source:

@@ -18,17 +18,16 @@ when its connection ends, the cache ends it, and QEMU connects again. Otherwise
 
 import collections.abc
 import dataclasses
-import typing
-from xml.etree import ElementTree
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.nova import block_nodes
+from diffcache_openstack.nova import guest_disks
 
 
 @dataclasses.dataclass(frozen=True)
-class CachedDisk:
-    """A disk of a running server that is an export of the cache.
+class Nodes:
+    """What QEMU has of a disk that is an export of the cache.
 
     :ivar device: its name in the guest, such as vdb
     :ivar layer: its nodes in QEMU
@@ -40,37 +39,17 @@ class CachedDisk:
     waits: bool
 
 
-def find(document: str, volume_id: str) -> CachedDisk | None:
-    """Return the disk of a volume, if QEMU reaches it through the cache.
+def of(disk: guest_disks.Disk) -> Nodes:
+    """Return the nodes of a disk.
 
-    :param document: libvirt's, of a running server
+    :param disk: that QEMU of a running server reaches by NBD
     """
-    # Written by libvirt, which escapes what users choose.
-    tree = ElementTree.fromstring(document)  # nosec B314
-    for disk in tree.iterfind("devices/disk[@type='network']"):
-        source = disk.find("source[@protocol='nbd'][@index]")
-        host = disk.find("source/host[@transport='unix']")
-        target = disk.find('target')
-        if source is not None and host is not None and target is not None \
-                and disk.findtext('serial') == volume_id:
-            return CachedDisk(target.attrib['dev'],
-                              _layer(disk, source, host, volume_id),
-                              source.find('reconnect') is not None)
-    return None
+    source = disk.element.find('source')
+    return Nodes(disk.device, _layer(disk),
+                 source.find('reconnect') is not None)
 
 
-def volume_ids(document: str) -> list[str]:
-    """Return the volumes that QEMU reaches through the cache.
-
-    :param document: libvirt's, of a running server
-    """
-    tree = ElementTree.fromstring(document)  # nosec B314
-    return [serial for disk in tree.iterfind("devices/disk[@type='network']")
-            if disk.find("source[@protocol='nbd']/host[@transport='unix']")
-            is not None and (serial := disk.findtext('serial'))]
-
-
-def show_size(monitor: qemu_monitor.Monitor, disk: CachedDisk, size: int,
+def show_size(monitor: qemu_monitor.Monitor, disk: Nodes, size: int,
               disconnect: collections.abc.Callable[[], None]) -> None:
     """Have a guest see the size that its volume has in the cache.
 
@@ -94,7 +73,7 @@ def show_size(monitor: qemu_monitor.Monitor, disk: CachedDisk, size: int,
                                        'size': size - header})
 
 
-def _find_top(monitor: qemu_monitor.Monitor, disk: CachedDisk
+def _find_top(monitor: qemu_monitor.Monitor, disk: Nodes
               ) -> tuple[str, int]:
     """Return the node of a disk that the guest has, and the bytes below.
 
@@ -116,19 +95,20 @@ def _find_top(monitor: qemu_monitor.Monitor, disk: CachedDisk
         f'QEMU has no node {storage} of disk {disk.device}.')
 
 
-def _layer(disk: typing.Any, source: typing.Any, host: typing.Any,
-           volume_id: str) -> block_nodes.Layer:
+def _layer(disk: guest_disks.Disk) -> block_nodes.Layer:
     """Return the nodes of a disk, with the options that libvirt gave them."""
-    driver = disk.find('driver').attrib
+    source = disk.element.find('source')
+    driver = disk.element.find('driver').attrib
     shared = {'discard': driver['discard']} if 'discard' in driver else {}
     storage = {**shared, 'driver': 'nbd', 'auto-read-only': True,
-               'server': {'type': 'unix', 'path': host.get('socket')},
-               'export': source.get('name')}
+               'server': {'type': 'unix',
+                          'path': source.find('host').get('socket')},
+               'export': disk.export}
     reconnect = source.find('reconnect')
     if reconnect is not None:
         storage['reconnect-delay'] = int(reconnect.get('delay'))
-    form = {**shared, 'read-only': disk.find('readonly') is not None}
+    form = {**shared, 'read-only': disk.element.find('readonly') is not None}
     if 'detect_zeroes' in driver:
         form['detect-zeroes'] = driver['detect_zeroes']
-    return block_nodes.Layer(f'volume {volume_id}', source.get('index'),
+    return block_nodes.Layer(f'volume {disk.volume_id}', source.get('index'),
                              storage, form)

@@ -15,10 +15,9 @@ import collections.abc
 import logging
 import typing
 
-from lxml import etree
-
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import guest_disks
 
 LOG = logging.getLogger(__name__)
 
@@ -81,13 +80,9 @@ class VolumeWait:
 
 
 def cached_disks(document: str) -> dict[str, str]:
-    """Return the exports of disks of the cache, by the names of the disks."""
-    found = {}
-    for disk in etree.fromstring(document).iterfind(
-            "devices/disk[@type='network']"):
-        source = disk.find("source[@protocol='nbd']")
-        target = disk.find('target')
-        if source is not None and target is not None \
-                and source.find("host[@transport='unix']") is not None:
-            found[target.get('dev')] = source.get('name')
-    return found
+    """Return the exports of disks of the cache, by the names of the disks.
+
+    Those that bypass QEMU are left out: their errors do not stop the server.
+    """
+    return {disk.device: disk.export for disk in guest_disks.cached(document)
+            if not disk.is_vhost}

@@ -11,6 +11,7 @@
 #    under the License.
 """SSD caches of hosts, and the volumes in them, as agents report them."""
 
+from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.cached_volumes import hot_blocks
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versioned
@@ -116,7 +117,8 @@ class VolumeCache(versioned.DiffCacheObject):
     the partition. ``min`` to ``admission`` are what the volume is to have;
     ``explain`` says why it has this size, in sentences with numbers.
     ``losses`` are what its storage lost, for which its flushes fail: offset
-    and length in bytes, such as ``1048576+4096``.
+    and length in bytes, such as ``1048576+4096``. ``guest_path_reason`` says
+    why its server reaches it by NBD; there is none for vhost-user.
     """
 
     VERSION = '1.0'
@@ -145,6 +147,9 @@ class VolumeCache(versioned.DiffCacheObject):
         'generation': fields.NonNegativeIntegerField(default=0),
         'losses': fields.ListOfStringsField(max_items=MOST_LOSSES,
                                             default=[]),
+        'guest_path': fields.EnumField(choices.GUEST_PATHS,
+                                       default=choices.NBD),
+        'guest_path_reason': fields.StringField(nullable=True, default=None),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,
                                              default=[]),
         'curve': fields.ObjectField('VolumeCurve', nullable=True,

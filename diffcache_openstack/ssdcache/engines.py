@@ -89,6 +89,8 @@ class State:
     :ivar admission: at which reference a block is cached
     :ivar losses: what its origin lost, for which flushes fail: offsets and
         lengths in bytes
+    :ivar vhost: path of the socket for its guest, if it is served by
+        vhost-user, too
     """
 
     export: str
@@ -101,6 +103,7 @@ class State:
     sequential: int = 0
     admission: int = 1
     losses: tuple[tuple[int, int], ...] = ()
+    vhost: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +189,14 @@ class Engine(abc.ABC):
         Without effect for one that is not attached.
 
         :raises VolumeRefused: its origin cannot be written
+        """
+
+    @abc.abstractmethod
+    def open_vhost(self, name: str) -> str:
+        """Serve a volume by vhost-user, too, until it is detached.
+
+        :returns: path of the socket, to which its guest can connect at once
+        :raises VolumeRefused: it is not attached, or the cache cannot
         """
 
     @abc.abstractmethod

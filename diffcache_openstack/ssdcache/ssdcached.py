@@ -66,6 +66,13 @@ class SsdcachedEngine(engines.Engine):
             if name in self.volumes():
                 raise
 
+    def open_vhost(self, name: str) -> str:
+        status = self._send('vhost-open', volume=name)
+        found = _states(status)[name].vhost
+        if found is None:
+            raise engines.VolumeRefused(f'volume {name} has no socket')
+        return found
+
     def recover(self, name: str, origin: str) -> None:
         self._send('recover', volume=name, origin=origin)
 
@@ -169,5 +176,6 @@ def _states(status: dict[str, typing.Any]) -> dict[str, engines.State]:
         each['dirty'], each['state'],
         engines.Traffic(**{field: each[field] for field in _TRAFFIC}),
         sequential=each['sequential'], admission=each['admission'],
-        losses=tuple((start, length) for start, length in each['losses']))
+        losses=tuple((start, length) for start, length in each['losses']),
+        vhost=each['vhost'])
         for name, each in status['volumes'].items()}

@@ -23,6 +23,7 @@ import typing
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.agent.ssdcache import division
 from diffcache_openstack.agent.ssdcache import early_ends
+from diffcache_openstack.agent.ssdcache import guest_paths
 from diffcache_openstack.agent.ssdcache import partition_limits
 from diffcache_openstack.agent.ssdcache import volume_filters
 from diffcache_openstack.agent.ssdcache import volume_moves
@@ -54,12 +55,14 @@ class CacheOptions:
     :ivar sequential: of volumes that do not have a number of their own
     :ivar reconnect_delay: seconds for which guests wait for the cache
     :ivar admission: of volumes that do not have a number of their own
+    :ivar guest_path: how servers reach volumes, where both ways are possible
     """
 
     origins: tuple[str, ...] = ('/dev',)
     sequential: int = 0
     reconnect_delay: int = 600
     admission: int = 1
+    guest_path: str = choices.NBD
 
 
 class CachedVolumes:
@@ -87,6 +90,8 @@ class CachedVolumes:
         self._write_back = write_back.WriteBack(
             engine, write_back_notes.Notes(
                 path.with_name(write_back_notes.NAME)))
+        self._guest_paths = guest_paths.GuestPaths(engine, self._store,
+                                                   options.guest_path)
         self._sizes = volume_sizes.Sizes(rules)
         self._filters = volume_filters.Filters(
             engine, options.sequential, options.admission, wear)
@@ -125,8 +130,8 @@ class CachedVolumes:
             :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
             :meth:`.moves.Moves.status`), ``flushes`` of volumes in
             write-back by what became of them, and ``volumes``, each with
-            what the engine has of it, what is ``wanted``, and what of this
-            is in ``overrides``
+            what the engine has of it, what is ``wanted``, what of this is in
+            ``overrides``, ``guest_path`` and ``guest_path_reason``
         :raises RetryableError: the cache cannot be reached
         """
         rules = self.rules
@@ -143,6 +148,7 @@ class CachedVolumes:
         known = self._known(states)
         return {name: {
             **dataclasses.asdict(state),
+            **guest_paths.shown(state, known[name]),
             'wanted': dataclasses.asdict(known[name]),
             'overrides': dataclasses.asdict(self._store.overrides(name))}
             for name, state in states.items()}
@@ -171,6 +177,8 @@ class CachedVolumes:
         been changed elsewhere since it was attached.
 
         :returns: ``export``, its name; ``socket``, where clients find it;
+            ``vhost``, the socket for its server, which is to use no other way
+            if there is one;
             ``reconnect_delay``, seconds for which they wait for the cache;
             ``noted``, whether there is a note of it for
             nova-compute
@@ -181,6 +189,7 @@ class CachedVolumes:
         :raises VolumeRefused: the cache does not take the volume
         """
         self._check_origin(wanted.origin)
+        wanted = self._guest_paths.choose(wanted)
         others = self._others(name, wanted.origin)
         with contextlib.ExitStack() as stack:
             # In one order, as two attachments may concern the same volumes.
@@ -195,10 +204,12 @@ class CachedVolumes:
                 # It may be another one, for which Cinder has read the type.
                 self._store.forget_of_type(name)
             state = self._attach(name, wanted)
+            vhost = self._open_vhost(name, wanted)
             self._changed()
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, state.limit)
         return {'export': state.export, 'socket': self._engine.socket,
+                'vhost': vhost,
                 'reconnect_delay': self._options.reconnect_delay,
                 'noted': self._write_back.is_noted(name)}
 
@@ -233,6 +244,30 @@ class CachedVolumes:
             with self._lock:
                 self._forget_detached()
             raise
+
+    def _open_vhost(self, name: str, wanted: volume_settings.VolumeSettings
+                    ) -> str | None:
+        """Serve a volume that was attached by vhost-user, if it is to be."""
+        try:
+            return self._guest_paths.open(name, wanted)
+        except exceptions.DiffCacheError:
+            # It may be served, and its server does not get to know.
+            self._detach(name)
+            with self._lock:
+                self._forget_detached()
+            raise
+
+    def reopen_vhost(self) -> None:
+        """Serve volumes by vhost-user again after the cache was stopped.
+
+        To be called again and again.
+
+        :raises RetryableError: the cache cannot be reached
+        """
+        for name in self._guest_paths.closed():
+            with self._alone.attempt(name) as is_free:
+                if is_free and name in self._guest_paths.closed():
+                    self._guest_paths.reopen(name)
 
     def _forget_detached(self) -> None:
         known = self._known(self._engine.volumes())

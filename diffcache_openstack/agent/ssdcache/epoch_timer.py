@@ -53,6 +53,8 @@ class EpochTimer:
         left = self._seconds
         while not self._stopped.wait(min(left, self._look)):
             left -= self._look
+            with self._continuing('serve volumes by vhost-user again', left):
+                self._cached.reopen_vhost()
             with self._continuing('give volumes back to write-back', left):
                 self._cached.give_back_unused()
             if left <= 0:

@@ -29,6 +29,8 @@ LOG = logging.getLogger(__name__)
 
 # Volumes whose settings are kept; the oldest are forgotten.
 _MOST_OVERRIDES = 1000
+# Of a volume that another program attached, or Nova without saying why.
+BY_HAND = 'nothing asked for vhost-user'
 _NUMBER = (int, float)
 _NONE = type(None)
 
@@ -53,6 +55,7 @@ class VolumeSettings:
         is; none if it is unknown
     :ivar holdable: whether Cinder holds it before it reads it; without that
         it is not cached in write-back
+    :ivar nbd_reason: why its server reaches it by NBD; none for vhost-user
     """
 
     origin: str
@@ -66,6 +69,7 @@ class VolumeSettings:
     admission: int | None = None
     attachment: str | None = None
     holdable: bool = True
+    nbd_reason: str | None = BY_HAND
 
     @property
     def is_written_elsewhere(self) -> bool:
@@ -211,7 +215,7 @@ def parse(document: dict[str, typing.Any]) -> VolumeSettings:
         'weight': _NUMBER, 'sequential': (int, _NONE),
         'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE),
         'admission': (int, _NONE), 'attachment': (str, _NONE),
-        'holdable': bool})
+        'holdable': bool, 'nbd_reason': (str, _NONE)})
     if not document.get('origin') or document.get('mode') not in choices.MODES:
         raise exceptions.InvalidInput(
             f'A volume in the SSD cache has an origin, and a mode of'

@@ -288,9 +288,15 @@ class Guests:
 
 
 def _volume_id(element: ElementTree.Element) -> str | None:
-    """Return the volume that a disk is: Nova has its ID as the serial."""
-    serial = element.findtext('serial')
-    return serial if serial and _UUID.fullmatch(serial) else None
+    """Return the volume that a disk is.
+
+    Nova has its ID as the serial number. Disks that bypass QEMU have none, and
+    the name of the device in libvirt.
+    """
+    found, alias = element.findtext('serial'), element.find('alias')
+    if not found and alias is not None:
+        found = alias.get('name', '').removeprefix('ua-')
+    return found if found and _UUID.fullmatch(found) else None
 
 
 def _volumes(tree: ElementTree.Element) -> typing.Iterator[Volume]:
@@ -307,7 +313,8 @@ def _volumes(tree: ElementTree.Element) -> typing.Iterator[Volume]:
 def _refusal(element: ElementTree.Element) -> str | None:
     """Return why QEMU keeps no moment of a volume, if so."""
     if element.get('type') == 'vhostuser':
-        return 'its requests bypass QEMU (vhost-user)'
+        return ('its requests bypass QEMU (vhost-user), which could keep no'
+                ' moment of it')
     if element.find('.//encryption') is not None:
         return 'it is encrypted'
     if element.find('shareable') is not None:

@@ -30,6 +30,8 @@ _VOLUME = common.closed({
     'weight': common.NUMBER, 'priority': common.NUMBER_OR_NULL,
     'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
     'losses': _TEXTS,
+    'guest_path': {'type': 'string', 'enum': list(choices.GUEST_PATHS)},
+    'guest_path_reason': common.TEXT_OR_NULL,
     'generation': common.COUNT,
     'explain': _TEXTS, 'updated_at': common.INSTANT})
 

@@ -58,6 +58,10 @@ class VolumeCache(base.Resource):
     admission = resource.Body('admission', type=int)
     #: What its storage lost, for which its flushes fail: OFFSET+LENGTH.
     losses = resource.Body('losses', type=list)
+    #: How its server reaches it: nbd or vhost-user.
+    guest_path = resource.Body('guest_path')
+    #: Why it is nbd.
+    guest_path_reason = resource.Body('guest_path_reason')
     generation = resource.Body('generation', type=int)
     #: Why its partition has this size.
     explain = resource.Body('explain', type=list)

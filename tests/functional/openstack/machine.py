@@ -68,10 +68,11 @@ class TestCase(base.TestCase):
                         ignore_missing=True)
         return image
 
-    def boot(self, image: str, host: str | None = None) -> trial.Booted:
+    def boot(self, image: str, host: str | None = None,
+             flavor: str = 'tiny') -> trial.Booted:
         """Boot a guest to its marker; it is deleted with the test."""
         started = time.monotonic()
-        server = self.trial.create(image, host)
+        server = self.trial.create(image, host, flavor)
         self.addCleanup(self.trial.delete, server)
         return self.trial.wait_for_guest(server, started)
 

@@ -71,6 +71,8 @@ NOT_GROWN = f'[ $($b cat /sys/block/vdb/size) -eq {1 << 21} ]'
 class VolumeTest(nova_hosts.NovaTest):
     """Boots guests that write to a volume and read it."""
 
+    flavor = 'tiny'
+
     def setUp(self):
         super().setUp()
         if not self.trial.where.volumes:
@@ -120,7 +122,7 @@ class VolumeTest(nova_hosts.NovaTest):
         file_guest.make_working(self.trial.guests()['guest-base'], path, work)
         image = self.trial.upload(f'volumes-{uuid.uuid4().hex[:8]}', path)
         self.addCleanup(self.trial.admin.image.delete_image, image)
-        return self.boot(image, self.host).server
+        return self.boot(image, self.host, self.flavor).server
 
     def attach(self, server, volume):
         self.trial.admin.compute.create_volume_attachment(

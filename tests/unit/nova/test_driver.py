@@ -36,6 +36,8 @@ from diffcache_openstack.common import exceptions
 import diffcache_openstack.nova
 from diffcache_openstack.nova import driver
 from diffcache_openstack.nova import fetching
+from diffcache_openstack.nova import volume_departures
+from diffcache_openstack.nova import volumes_driver
 from tests.unit.nova import fakes
 from tests.unit.nova import test_volume_nodes
 
@@ -46,8 +48,9 @@ FOLDER = str(pathlib.Path(
 DOWNLOADED = b'\x02' * 65536
 VOLUME = '3e1c7a52-0d4b-4a65-8d43-0c4b2f7f1d10'
 DOCUMENT = f"""<domain><devices><disk type='network'>
-<source protocol='nbd'><host transport='unix' socket='/run/nbd'/></source>
-<serial>{VOLUME}</serial></disk></devices></domain>"""
+<source protocol='nbd' name='e1'><host transport='unix' socket='/run/nbd'/>
+</source><target dev='vdb'/><serial>{VOLUME}</serial></disk>
+</devices></domain>"""
 
 
 class DriverTest(needs.NovaTest):
@@ -179,9 +182,7 @@ class TestEnd(DriverTest):
         self.driver = self.load()
         self.order = []
         self.guest = self.patch(self.driver._host, 'get_guest')
-        self.guest.return_value._domain.XMLDesc.return_value = \
-            DOCUMENT.replace("protocol='nbd'", "protocol='nbd' name='e1'") \
-            .replace('<serial>', "<target dev='vdb'/><serial>")
+        self.guest.return_value._domain.XMLDesc.return_value = DOCUMENT
         self.client = self.patch(self.driver._volumes, 'client')
         self.client.ssd_cache.return_value = {'volumes': {
             'a': {'export': 'e1', 'losses': [[0, 4096]]},
@@ -205,7 +206,7 @@ class TestEnd(DriverTest):
     def test_without_the_agent_it_ends(self):
         self.client.ssd_cache.side_effect = exceptions.ServiceUnavailable(
             'nobody there')
-        with self.assertLogs(driver.volumes.LOG, 'WARNING'):
+        with self.assertLogs(volume_departures.LOG, 'WARNING'):
             self.driver._destroy(mock.Mock())
         self.assertEqual(['ended'], self.order)
 
@@ -290,7 +291,7 @@ class TestLiveMigration(DriverTest):
 
     def test_it_is_rolled_back_if_they_are_not(self):
         self.client.drain_volume.side_effect = exceptions.Busy('3 blocks')
-        with self.assertLogs(driver.LOG, 'ERROR') as logs:
+        with self.assertLogs(volumes_driver.LOG, 'ERROR') as logs:
             own, recover = self.migrate()
         self.assertIn('3 blocks', logs.output[0])
         recover.assert_called_once_with(None, self.server, 'dest', 'data')
@@ -359,7 +360,8 @@ class TestVolumes(DriverTest):
         self.assertEqual(self.directory / 'write_back' / VOLUME,
                          self.notes.path(VOLUME))
         self.set('write_back_notes', '/n', 'diffcache')
-        self.assertEqual(pathlib.Path('/n/v'), driver._notes().path('v'))
+        self.assertEqual(pathlib.Path('/n/v'),
+                         volumes_driver._notes().path('v'))
 
     def test_nova_would_ignore_an_error_and_give_the_volume_to_others(self):
         self.client.detach_volume.side_effect = exceptions.Conflict('dead')
@@ -418,6 +420,7 @@ class TestVolumes(DriverTest):
         self.assertRaises(exception.VolumeDetachFailed, self.hard_reboot)
 
     def test_a_volume_that_is_replaced(self):
+        self.patch(self.driver, '_document', return_value=DOCUMENT)
         args = (None, self.connection, {}, self.server, '/dev/vdb', 0)
         self.driver.swap_volume(*args)
         self.own['swap_volume'].assert_called_once_with(*args)

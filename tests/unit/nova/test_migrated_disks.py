@@ -19,8 +19,8 @@ from lxml import etree
 from nova.virt.libvirt import config as vconfig
 from nova.virt.libvirt import migration
 
+from diffcache_openstack.nova import cached_disks
 from diffcache_openstack.nova import migrated_disks
-from diffcache_openstack.nova import volumes
 from tests.unit.nova import volume_cases
 
 _DOCUMENT = '''
@@ -46,7 +46,7 @@ class TestTypes(needs.NovaTest):
                 vconfig.LibvirtConfigGuestDisk, name))
         self.patch(migration, '_update_volume_xml',
                    migration._update_volume_xml)
-        volumes.install()
+        cached_disks.install()
         migrated_disks.install()
 
     def migrated(self, kind, source, config):
@@ -74,7 +74,7 @@ class TestTypes(needs.NovaTest):
         self.assertEqual('7', volume.find('address').get('slot'))
 
     def test_a_volume_goes_to_a_host_that_caches_it(self):
-        _disk, volume = self.migrated('block', _BLOCK, volumes.CachedDisk(
+        _disk, volume = self.migrated('block', _BLOCK, cached_disks.CachedDisk(
             self.config(), volume_cases.EXPORT))
         self.assertEqual('network', volume.get('type'))
         self.assertEqual('nbd', volume.find('source').get('protocol'))

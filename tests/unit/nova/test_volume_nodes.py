@@ -12,6 +12,7 @@
 """The steps by which QEMU sees a new size of a cached volume."""
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import guest_disks
 from diffcache_openstack.nova import volume_nodes
 from tests import base
 from tests.unit.nova import test_base_nodes
@@ -114,14 +115,10 @@ class TestFind(base.TestCase):
 
     def test_only_disks_of_the_cache(self):
         for document, waits in ((DOCUMENT, False), (WAITS, True)):
-            found = volume_nodes.find(document, VOLUME)
+            found = volume_nodes.of(guest_disks.find(document, VOLUME))
             self.assertEqual(('vdb', '2', waits), (
                 found.device, found.layer.number, found.waits))
-        self.assertIsNone(volume_nodes.find(DOCUMENT, 'other'))
-
-    def test_a_server_that_does_not_run_has_no_nodes(self):
-        document = DOCUMENT.replace(" index='2'", '')
-        self.assertIsNone(volume_nodes.find(document, VOLUME))
+        self.assertIsNone(guest_disks.find(DOCUMENT, 'other'))
 
 
 class TestShowSizeByAnotherNode(base.TestCase):
@@ -129,7 +126,7 @@ class TestShowSizeByAnotherNode(base.TestCase):
     def setUp(self):
         super().setUp()
         self.qemu = Qemu()
-        self.disk = volume_nodes.find(DOCUMENT, VOLUME)
+        self.disk = volume_nodes.of(guest_disks.find(DOCUMENT, VOLUME))
 
     def show(self):
         volume_nodes.show_size(self.qemu, self.disk, SIZE, self.fail)
@@ -172,7 +169,8 @@ class TestShowSizeByAnotherNode(base.TestCase):
 class TestShowSize(base.TestCase):
 
     def show(self, qemu):
-        volume_nodes.show_size(qemu, volume_nodes.find(WAITS, VOLUME), SIZE,
+        volume_nodes.show_size(qemu, volume_nodes.of(
+            guest_disks.find(WAITS, VOLUME)), SIZE,
                                qemu.disconnect)
 
     def test_raw_disks_with_and_without_a_node_of_the_format(self):

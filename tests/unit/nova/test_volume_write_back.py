@@ -20,7 +20,10 @@ from nova import exception
 import testtools
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import connections
+from diffcache_openstack.nova import volume_departures
 from diffcache_openstack.nova import volumes
+from diffcache_openstack.objects import volume_specs as qos
 from tests.unit.nova import volume_cases
 
 VOLUME = volume_cases.VOLUME
@@ -51,7 +54,7 @@ class TestLiveMigration(volume_cases.VolumesTest):
         connection = self.connection()
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('write-through',
-                         connection['data'][volumes.KEY]['mode'])
+                         connection['data'][connections.KEY]['mode'])
         self.client.expect_volume.assert_not_called()
         self.cache.begin([connection])
         self.client.set_volume_mode.assert_not_called()
@@ -62,7 +65,7 @@ class TestLiveMigration(volume_cases.VolumesTest):
         with self.cache.migrating('h1'):
             self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('pass-through',
-                         connection['data'][volumes.KEY]['mode'])
+                         connection['data'][connections.KEY]['mode'])
         self.assertEqual({}, self.uncached())
 
     def test_a_cache_that_does_not_answer_afterwards(self):
@@ -141,7 +144,7 @@ class TestWriteBack(volume_cases.VolumesTest):
                 exception.VolumeAttachFailed,
                 lambda: self.around(connection).connect_volume(
                     connection, INSTANCE), '5 blocks', str(error))
-            self.assertNotIn(volumes.KEY, connection['data'])
+            self.assertNotIn(connections.KEY, connection['data'])
         self.driver.connect_volume = lambda connection, instance: None
         connection = self.connection()
         self.assert_refused(
@@ -170,18 +173,18 @@ class TestWriteBack(volume_cases.VolumesTest):
             self.around(connection).connect_volume(connection, INSTANCE)
         self.assertIn('[diffcache] write_back_notes', logs.output[0])
         self.client.detach_volume.assert_called_once_with(VOLUME)
-        self.assertNotIn(volumes.KEY, connection['data'])
+        self.assertNotIn(connections.KEY, connection['data'])
 
     def test_a_type_in_write_back(self):
         self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
         connection = self.written_back()
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('write-back',
-                         connection['data'][volumes.KEY]['mode'])
+                         connection['data'][connections.KEY]['mode'])
         with self.cache.migrating('source'):
             self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('pass-through',
-                         connection['data'][volumes.KEY]['mode'])
+                         connection['data'][connections.KEY]['mode'])
         self.cache.begin([connection])
         self.client.set_volume_mode.assert_called_once_with(VOLUME,
                                                             'write-back')
@@ -189,7 +192,7 @@ class TestWriteBack(volume_cases.VolumesTest):
     def test_a_volume_that_cinder_does_not_hold(self):
         for mark in (None, True, {}, {'held': 'yes'}, {'held': False}):
             connection = self.written_back()
-            connection['data'][volumes.qos.MARK] = mark
+            connection['data'][qos.MARK] = mark
             with self.assertLogs(volumes.LOG, 'WARNING') as logs:
                 self.around(connection).connect_volume(connection, INSTANCE)
             self.assertIn('diffcache_openstack.cinder.driver.load',
@@ -278,7 +281,7 @@ class TestWriteBack(volume_cases.VolumesTest):
         self.client.give_volume_back.assert_called_once_with(VOLUME)
 
     def test_the_volume_in_its_place_stays_out_of_write_back(self):
-        wanted = volumes.qos.parse({'diffcache:ssd_cache': 'write-back'})
+        wanted = qos.parse({'diffcache:ssd_cache': 'write-back'})
         connection = self.written_back()
         self.assertEqual('write-back', self.cache.mode(wanted, connection))
         with self.cache.replacing(connection):
@@ -287,7 +290,7 @@ class TestWriteBack(volume_cases.VolumesTest):
                              self.cache.mode(wanted, connection))
             self.around(connection).connect_volume(connection, INSTANCE)
         self.client.drain_volume.assert_called_once_with(
-            VOLUME, volumes._DRAIN_S, leaves=True)
+            VOLUME, volume_departures._DRAIN_S, leaves=True)
         self.assertEqual('write-back', self.cache.mode(wanted, connection))
 
 
@@ -295,7 +298,7 @@ class TestMigration(volume_cases.VolumesTest):
 
     def test_all_volumes_are_drained_in_one_time(self):
         clock = iter((0.0, 10.0, 50.0))
-        with mock.patch.object(volumes.time, 'monotonic',
+        with mock.patch.object(volume_departures.time, 'monotonic',
                                side_effect=lambda: next(clock)):
             self.cache.prepare(['a', 'b'], leaves=True)
         self.assertEqual([mock.call('a', 20.0, True),
@@ -307,7 +310,7 @@ class TestMigration(volume_cases.VolumesTest):
         self.cache.prepare(['a', 'b'], leaves=False)
         self.client.give_volume_back.side_effect = [
             exceptions.NotFound('old'), exceptions.ServiceUnavailable('x')]
-        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+        with self.assertLogs(volume_departures.LOG, 'WARNING') as logs:
             self.cache.give_back(['a', 'b'])
         self.assertIn('Volume b stays in write-through', logs.output[0])
 
@@ -320,7 +323,7 @@ class TestMigration(volume_cases.VolumesTest):
     def test_without_an_agent_those_leave_that_lack_nothing(self):
         self.client.drain_volume.side_effect = \
             exceptions.ServiceUnavailable('down')
-        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+        with self.assertLogs(volume_departures.LOG, 'WARNING') as logs:
             self.cache.prepare(['a', 'b'], leaves=True)
         self.assertEqual(2, len(logs.output))
         self.notes.begin('b')

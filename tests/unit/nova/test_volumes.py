@@ -24,7 +24,12 @@ import oslo_messaging
 
 from diffcache_openstack.cached_volumes import origins
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import connections
+from diffcache_openstack.nova import guest_disks
+from diffcache_openstack.nova import volume_drivers
 from diffcache_openstack.nova import volumes
+from diffcache_openstack.objects import volume_specs as qos
+from tests.unit.nova import test_guest_disks
 from tests.unit.nova import test_volume_nodes
 from tests.unit.nova import volume_cases
 
@@ -71,7 +76,7 @@ class TestChoice(volume_cases.VolumesTest):
     def test_a_share_whose_snapshots_nova_does_not_make(self):
         connection = self.connection(data={
             'export': 'a:/b', 'format': 'raw',
-            volumes.qos.MARK: {'held': True, 'snapshots': 'cinder'}})
+            qos.MARK: {'held': True, 'snapshots': 'cinder'}})
         self.assertIsNot(self.driver, self.around(connection))
 
     def test_everything_else_is_the_driver_s(self):
@@ -91,9 +96,10 @@ class TestConnect(volume_cases.VolumesTest):
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
             'sequential': 1 << 20, 'admission': 2, 'holdable': False,
-            'attachment': 'at1'})
+            'attachment': 'at1',
+            'nbd_reason': 'the memory of its server is not shared'})
         self.assertEqual({**EXPORT, 'mode': 'write-through', 'volume': VOLUME},
-                         connection['data'][volumes.KEY])
+                         connection['data'][connections.KEY])
         # A hard reboot connects again.
         driver.connect_volume(connection, INSTANCE)
         driver.disconnect_volume(connection, INSTANCE, force=True)
@@ -118,11 +124,11 @@ class TestConnect(volume_cases.VolumesTest):
                       oslo_messaging.MessagingTimeout()):
             self.mapping.side_effect = error
             connection = self.connection()
-            with self.assertLogs(volumes.LOG, 'WARNING'):
+            with self.assertLogs(connections.LOG, 'WARNING'):
                 self.around(connection).connect_volume(connection, INSTANCE)
             self.assertIsNone(
                 self.client.attach_volume.call_args.args[1]['attachment'])
-            self.assertIn(volumes.KEY, connection['data'])
+            self.assertIn(connections.KEY, connection['data'])
 
     def test_the_attachment_is_that_of_the_server(self):
         connection = self.connection()
@@ -172,7 +178,8 @@ class TestConnect(volume_cases.VolumesTest):
             'name': 'volumes/volume-1', 'hosts': ['10.0.0.1', '[fd00::1]'],
             'ports': ['6789', '6789'], 'auth_enabled': True,
             'auth_username': 'cinder', 'secret_uuid': VOLUME})
-        driver = self.cache.around(volume_cases.RbdDriver(), connection)
+        driver = volume_drivers.around(
+            self.cache, volume_cases.RbdDriver(), connection)
         driver.connect_volume(connection, INSTANCE)
         [_name, wanted] = self.client.attach_volume.call_args.args
         self.assertEqual(
@@ -189,7 +196,8 @@ class TestConnect(volume_cases.VolumesTest):
         connection = self.connection(driver_volume_type='rbd', data={
             'name': 'volumes/volume-1', 'hosts': [], 'ports': [],
             'auth_enabled': False, 'auth_username': 'cinder'})
-        self.cache.around(volume_cases.RbdDriver(), connection).connect_volume(
+        volume_drivers.around(
+            self.cache, volume_cases.RbdDriver(), connection).connect_volume(
             connection, INSTANCE)
         [_name, wanted] = self.client.attach_volume.call_args.args
         self.assertEqual(origins.rbd('volumes/volume-1', None, []),
@@ -208,11 +216,11 @@ class TestConnect(volume_cases.VolumesTest):
                       exceptions.NoSpace('full'),
                       exceptions.NotFound('no cache here'),
                       exceptions.Conflict('no')):
-            connection = self.connection(data={volumes.KEY: dict(EXPORT)})
+            connection = self.connection(data={connections.KEY: dict(EXPORT)})
             driver = self.around(connection)
             self.client.attach_volume.side_effect = error
             driver.connect_volume(connection, INSTANCE)
-            self.assertNotIn(volumes.KEY, connection['data'])
+            self.assertNotIn(connections.KEY, connection['data'])
             disk = driver.get_config(connection, {'type': 'disk'})
             self.assertEqual('/dev/sdx', disk.source_path)
             self.assertEqual(1, self.uncached()[type(error).__name__])
@@ -294,7 +302,7 @@ class TestExtend(volume_cases.VolumesTest):
                                                      1 << 30)
 
     def test_a_cached_volume(self):
-        connection = self.connection(data={volumes.KEY: EXPORT})
+        connection = self.connection(data={connections.KEY: EXPORT})
         self.assertEqual(1 << 30, self.extend(connection))
         self.client.resize_volume.assert_called_once_with(VOLUME)
         self.assertEqual(['extend'], self.driver.asked)
@@ -308,7 +316,7 @@ class TestExtend(volume_cases.VolumesTest):
         self.assertRaises(NotImplementedError, self.extend,
                           self.connection())
         self.assertEqual(1 << 30, self.extend(
-            self.connection(data={volumes.KEY: EXPORT})))
+            self.connection(data={connections.KEY: EXPORT})))
         self.client.resize_volume.assert_called_once_with(VOLUME)
 
     def test_a_cache_that_does_not_answer(self):
@@ -316,7 +324,7 @@ class TestExtend(volume_cases.VolumesTest):
         self.client.resize_volume.side_effect = \
             exceptions.ServiceUnavailable('down')
         self.assertEqual(1 << 30, self.extend(
-            self.connection(data={volumes.KEY: EXPORT})))
+            self.connection(data={connections.KEY: EXPORT})))
 
 
 class ShowCase(volume_cases.VolumesTest):
@@ -340,8 +348,7 @@ class TestShowSize(ShowCase):
         patcher = mock.patch.object(volumes.volume_nodes, 'show_size')
         self.addCleanup(patcher.stop)
         self.shown = patcher.start()
-        self.disk = volumes.volume_nodes.find(test_volume_nodes.DOCUMENT,
-                                              VOLUME)
+        self.disk = guest_disks.find(test_volume_nodes.DOCUMENT, VOLUME)
 
     def show(self, size=1 << 30):
         self.cache.show_size(self.domain, self.disk, self.connection(), size)
@@ -349,7 +356,7 @@ class TestShowSize(ShowCase):
     def test_a_guest_sees_it(self):
         self.show()
         [_monitor, disk, size, disconnect] = self.shown.call_args.args
-        self.assertEqual((self.disk, 1 << 30), (disk, size))
+        self.assertEqual(('vdb', 1 << 30), (disk.device, size))
         disconnect()
         self.client.disconnect_volume.assert_called_once_with(VOLUME)
 
@@ -364,3 +371,25 @@ class TestShowSize(ShowCase):
         self.domain.blockJobInfo.return_value = {}
         self.shown.side_effect = exceptions.PermanentError('Cannot grow')
         self.assertIn('after a hard reboot: Cannot grow', self.refused())
+
+
+class TestShowSizeByVhost(ShowCase):
+    """The cache shows the guest the size; QEMU has no part in it."""
+
+    def show(self, size=1 << 30):
+        self.cache.show_size(
+            self.domain, guest_disks.find(test_guest_disks.DOCUMENT,
+                                          test_guest_disks.OTHER),
+            self.connection(), size)
+
+    def test_a_guest_sees_it(self):
+        self.show()
+        self.client.resize_volume.assert_called_once_with(VOLUME)
+        self.client.disconnect_volume.assert_not_called()
+        self.domain.blockJobInfo.assert_not_called()
+
+    def test_what_keeps_a_guest_from_seeing_it(self):
+        self.assertIn('unknown', self.refused(size=None))
+        self.client.resize_volume.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        self.assertIn('after a hard reboot: down', self.refused())

@@ -17,16 +17,23 @@ from unittest import mock
 from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 
 from nova.objects import block_device
+from nova.objects import flavor
+from nova.objects import image_meta
 from nova.virt.libvirt import config as vconfig
 
 from diffcache_openstack.cached_volumes import write_back_notes
+from diffcache_openstack.nova import cached_disks
 from diffcache_openstack.nova import tallies
+from diffcache_openstack.nova import volume_drivers
 from diffcache_openstack.nova import volumes
+from diffcache_openstack.objects import volume_specs as qos
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
-INSTANCE = types.SimpleNamespace(uuid='i')
+INSTANCE = types.SimpleNamespace(
+    uuid='i', flavor=flavor.Flavor(extra_specs={}),
+    image_meta=image_meta.ImageMeta.from_dict({}))
 EXPORT = {'export': '0' * 32, 'socket': '/run/nbd', 'reconnect_delay': 60,
-          'noted': False}
+          'noted': False, 'vhost': None}
 
 
 class Driver:
@@ -89,16 +96,20 @@ class VolumesTest(needs.NovaTest):
         disk = vconfig.LibvirtConfigGuestDisk
         for name in ('parse_dom', 'format_dom'):
             self.addCleanup(setattr, disk, name, getattr(disk, name))
-        volumes.install()
+        cached_disks.install()
         self.client = mock.Mock()
         self.tally = tallies.Tally(self.directory / 'tally.json')
         self.client.attach_volume.return_value = dict(EXPORT)
         self.notes = write_back_notes.Notes(self.directory / 'write_back')
-        self.cache = volumes.VolumeCache(self.client, self.tally, self.notes)
+        self.of_server = 'the memory of its server is not shared'
+        self.cache = volumes.VolumeCache(self.client, self.tally, self.notes,
+                                         lambda instance: self.of_server)
         self.driver = Driver()
         self.mapping = self.enterContext(mock.patch.object(
             block_device.BlockDeviceMapping, 'get_by_volume_and_instance',
-            return_value=types.SimpleNamespace(attachment_id='at1')))
+            return_value=types.SimpleNamespace(
+                attachment_id='at1', device_name='/dev/vdb', disk_bus=None,
+                device_type=None, boot_index=None)))
 
     def connection(self, specs=(), data=(), **fields):
         cache = 'diffcache:ssd_cache'
@@ -110,13 +121,13 @@ class VolumesTest(needs.NovaTest):
     def written_back(self):
         """A connection of Cinder's driver, of a type in write-back."""
         connection = self.connection(
-            data={volumes.qos.MARK: {'held': True}})
+            data={qos.MARK: {'held': True}})
         connection['data']['qos_specs'] = {
             'diffcache:ssd_cache': 'write-back'}
         return connection
 
     def around(self, connection):
-        return self.cache.around(self.driver, connection)
+        return volume_drivers.around(self.cache, self.driver, connection)
 
     def uncached(self):
         return self.tally.summary()['uncached_volumes']

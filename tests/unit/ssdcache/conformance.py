@@ -169,3 +169,14 @@ class EngineConformance(base.TestCase):
         self.assertEqual(one, self.cache.volumes()['a'])
         self.refused(self.cache.flush, 'c')
         self.refused(self.cache.invalidate, 'c')
+
+    def test_a_socket_of_vhost_user_is_there_until_a_detach(self):
+        one = self.attach('a', 10)
+        self.assertIsNone(one.vhost)
+        path = self.cache.open_vhost('a')
+        self.assertEqual(one.export, pathlib.Path(path).name)
+        self.assertEqual(path, self.cache.volumes()['a'].vhost)
+        self.assertEqual(path, self.cache.open_vhost('a'))
+        self.cache.detach('a')
+        self.assertIsNone(self.attach('a', 10).vhost)
+        self.refused(self.cache.open_vhost, 'c')

@@ -33,6 +33,7 @@ class FakeEngine(engines.Engine):
     :ivar room: blocks that may be cached unrequested
     :ivar dead: volumes whose origins cannot be written
     :ivar recovered: where held volumes were written back to
+    :ivar vhost_refusal: why volumes are not served by vhost-user
     :ivar queued: volumes whose writes wait, and for how long
     """
 
@@ -49,6 +50,7 @@ class FakeEngine(engines.Engine):
         self.dead: set[str] = set()
         self.recovered: dict[str, str] = {}
         self.queued: dict[str, float] = {}
+        self.vhost_refusal: str | None = None
         self._blocks = blocks
         self._volumes: dict[str, engines.State] = {}
         self._origins: dict[str, tuple[str, int]] = {}
@@ -85,6 +87,19 @@ class FakeEngine(engines.Engine):
         if name in self.dead or found.state == choices.HELD:
             raise engines.VolumeRefused(f'origin of volume {name}: it fails')
         self._volumes[name] = dataclasses.replace(found, dirty=0)
+
+    def open_vhost(self, name: str) -> str:
+        self._check(name)
+        if self.vhost_refusal is not None:
+            raise engines.VolumeRefused(self.vhost_refusal)
+        found = f'/fake/nbd.vhost/{self._volumes[name].export}'
+        self.set_vhost(name, found)
+        return found
+
+    def set_vhost(self, name: str, path: str | None) -> None:
+        """Set where a volume is served by vhost-user."""
+        self._volumes[name] = dataclasses.replace(self._volumes[name],
+                                                  vhost=path)
 
     def recover(self, name: str, origin: str) -> None:
         self._check(name)

@@ -42,6 +42,8 @@ _SHOWN: list[formats.Column] = [
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Admission', 'admission', None),
     ('Losses', 'losses', cells.Lines),
+    ('Guest Path', 'guest_path', None),
+    ('Guest Path Reason', 'guest_path_reason', None),
     ('Reasons', 'explain', cells.Lines),
     ('Updated At', 'updated_at', cells.Time)]
 _HOSTS: list[formats.Column] = [

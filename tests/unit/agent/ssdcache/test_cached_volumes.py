@@ -61,7 +61,7 @@ class TestSizes(VolumesTest):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
                           'socket': '/fake/nbd', 'reconnect_delay': 30,
-                          'noted': False}, found)
+                          'noted': False, 'vhost': None}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):

@@ -22,12 +22,15 @@ from tests import base
 
 class TestEpochTimer(base.TestCase):
 
-    def run_for(self, waits, early=(), error=None, unused=None, **rules):
+    def run_for(self, waits, early=(), error=None, unused=None, reopened=None,
+                **rules):
         """Return what was called after how many seconds, of some waits."""
         cached = mock.create_autospec(cached_volumes.CachedVolumes,
                                       instance=True)
         cached.rules = volume_sizes.SizeRules(**rules)
         cached.give_back_unused.side_effect = unused
+        cached.reopen_vhost.side_effect = reopened
+        self.cached = cached
         timer = epoch_timer.EpochTimer(cached)
         now, called = 0.0, []
 
@@ -73,6 +76,11 @@ class TestEpochTimer(base.TestCase):
         for error in (exceptions.NoSpace('no'), ValueError()):
             found = self.run_for(4, error=error, epoch=18)
             self.assertEqual((18.0, 'end'), found[-1])
+
+    def test_volumes_are_served_again_at_each_look(self):
+        self.run_for(3, reopened=exceptions.ServiceUnavailable('no'))
+        self.assertEqual(3, self.cached.reopen_vhost.call_count)
+        self.assertEqual(3, self.cached.give_back_unused.call_count)
 
     def test_epochs_end_while_volumes_cannot_be_given_back(self):
         for error in (exceptions.ServiceUnavailable('no'), ValueError()):

@@ -227,6 +227,17 @@ class TestVolumes(GuestsTest):
                 self.guests.find(SERVER), [VOLUME])
             self.assertIn(f'--exclude-volume {VOLUME}', str(error))
 
+    def test_one_that_bypasses_qemu_has_no_serial_number(self):
+        """Regression: it was no volume of the server, and left out."""
+        found = self.found(
+            f'<disk type="vhostuser" device="disk"><driver type="raw"/>'
+            f'<source type="unix" path="/run/x"/><target dev="vdb"/>'
+            f'<alias name="ua-{VOLUME}"/></disk>')
+        self.assertEqual((), found.disks)
+        error = self.assertRaises(exceptions.Conflict, guest_volumes.chosen,
+                                  found, [VOLUME])
+        self.assertIn('vhost-user', str(error))
+
     def test_only_what_was_asked_for_is_chosen(self):
         found = self.found(element(self.disk, 'raw') + volume())
         self.assertEqual([], guest_volumes.chosen(found, []))

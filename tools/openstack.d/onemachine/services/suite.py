@@ -174,6 +174,8 @@ class Suite:
             'socket': folder / 'nbd.sock', 'control': folder / 'control.sock',
             'state_dir': folder / 'state', 'reconnect_delay': 300,
             'epoch': 30,
+            # Of servers whose flavor shares their memory.
+            'guest_path': 'vhost-user',
             # Trials see what Nova and Cinder have written back, and when.
             'dirty_age': 3600,
         }}
