@@ -345,7 +345,7 @@ class Agent(service.Service):
             return None
         return lazy_hydrations.Hydrations(
             diffcached.Diffcached(options.socket), self._servers,
-            self._state / 'hydrations.json')
+            self._state / 'hydrations.json', options.hydrate_rate)
 
     def _open_boot_sets(self) -> planned_boot_sets.PlannedBootSets | None:
         if not self.conf.lazy.socket or self.conf.agent.role == REPOSITORY:

@@ -92,10 +92,10 @@ class Host:
             self.servers.follow(each['content_id'])
         self.restart()
 
-    def restart(self):
-        """Have the agent start anew."""
+    def restart(self, rate=0):
+        """Have the agent start anew, with a rate of the host."""
         self.hydrations = lazy_hydrations.Hydrations(self.daemon, self.servers,
-                                                     self._path)
+                                                     self._path, rate)
 
     def boot(self, server_id, content_id=CONTENT, project='p1',
              image_id='t1'):

@@ -50,11 +50,14 @@ class HydrationRecord:
 
     :ivar paused: the mode that it returns to; None if it is not paused
     :ivar deadline_at: seconds since 1970; None without a deadline
+    :ivar rates: by server what it is to have, bytes per second, None for no
+        limit; one that is not there has that of the host
     """
 
     generation: int = 0
     paused: str | None = None
     deadline_at: float | None = None
+    rates: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
 class Hydrations:
@@ -63,11 +66,14 @@ class Hydrations:
     :param daemon: serves the images
     :param servers: that use them
     :param path: of the file with the records
+    :param rate: of the host, bytes per second, which no server's wish
+        exceeds; 0 for no limit
     """
 
     def __init__(self, daemon: diffcached.Diffcached,
                  servers: lazy_servers.Servers,
-                 path: pathlib.Path) -> None:
+                 path: pathlib.Path, rate: int = 0) -> None:
+        self._rate = rate or None
         self._daemon = daemon
         self._servers = servers
         self._path = path
@@ -111,10 +117,21 @@ class Hydrations:
                 self._arrived[server.id] = (until,
                                             self._describe(server, status))
 
-    def remove_server(self, server_id: str) -> None:
-        """Note that a server is no longer on this host."""
+    def remove_server(self, server_id: str,
+                      contents: collections.abc.Iterable[str]) -> None:
+        """Note that a server is no longer on this host.
+
+        :param contents: that it used; their other servers share a rate
+        """
         with self._lock:
             self._arrived.pop(server_id, None)
+            for content_id in contents:
+                try:
+                    self._leave(content_id, server_id)
+                except exceptions.DiffCacheError as error:
+                    LOG.warning('Could not change the rate of content %s,'
+                                ' which server %s has left: %s', content_id,
+                                server_id, error)
 
     def change(self, server_id: str, generation: int, settings: Settings
                ) -> objects.Hydration:
@@ -138,6 +155,11 @@ class Hydrations:
                     f' its generation is {record.generation}; read it and try'
                     f' again.')
             self._apply(status, settings)
+            if 'rate' in settings:
+                self._note_rates(status, dict.fromkeys(
+                    (each.id for each
+                     in self._servers.of(status['content_id'])),
+                    settings['rate']))
             return self._describe(server,
                                   self._daemon.image(status['content_id']))
 
@@ -146,18 +168,27 @@ class Hydrations:
         """Consider what a new server was created with.
 
         Of several servers of an image the earliest deadline counts, and the
-        highest rate that one asks for.
+        highest rate. A server that wishes none is to have that of the host,
+        and none has more.
 
         :raises NotFound: the image is not served
         :raises ServiceUnavailable: diffcached does not answer
         """
         with self._lock:
             status = self._daemon.image(content_id)
+            if _state(status) != hydration.ARRIVING:
+                return
+            if wish.rate is not None:
+                self._note_rates(status, {
+                    **self._record(status).rates,
+                    server_id: limit(wish.rate, self._rate)})
             others = [server for server in self._servers.of(content_id)
                       if server.id != server_id]
-            settings = dict(_given(wish)) if not others \
-                else dict(self._stricter(status, wish))
-            if settings and _state(status) == hydration.ARRIVING:
+            settings = self._rate_settings(status)
+            if wish.seconds is not None and (
+                    not others or self._is_sooner(status, wish.seconds)):
+                settings['deadline'] = wish.seconds
+            if settings:
                 self._apply(status, settings)
                 LOG.info('Hydrating image content %s for server %s: %s',
                          content_id, server_id, settings)
@@ -193,17 +224,44 @@ class Hydrations:
             f'What serves the image of server {server_id} does not answer:'
             f' {found[0][1].get("error")}')
 
-    def _stricter(self, status: diffcached.Document, wish: lazy_servers.Wish
-                  ) -> collections.abc.Iterator[tuple[str, typing.Any]]:
-        """Return what a wish changes of what other servers have."""
-        record, now = self._record(status), time.time()
-        if wish.seconds is not None and (
-                self._mode(status) != hydration.DEADLINE
-                or now + wish.seconds < (record.deadline_at or now)):
-            yield 'deadline', wish.seconds
-        rate = status['hydration']['rate']
-        if wish.rate is not None and rate is not None and wish.rate > rate:
-            yield 'rate', wish.rate
+    def _is_sooner(self, status: diffcached.Document, seconds: float) -> bool:
+        """Return whether a deadline is before that of other servers."""
+        now = time.time()
+        return (self._mode(status) != hydration.DEADLINE or now + seconds
+                < (self._record(status).deadline_at or now))
+
+    def _rate_settings(self, status: diffcached.Document
+                       ) -> dict[str, typing.Any]:
+        """Return the rate that servers of an image share, if it is another.
+
+        One that is to have no limit keeps others from being limited.
+        """
+        record = self._record(status)
+        rates = [record.rates.get(server.id, self._rate)
+                 for server in self._servers.of(status['content_id'])]
+        shared = None if None in rates else max(filter(None, rates),
+                                                default=self._rate)
+        return {} if shared == status['hydration']['rate'] \
+            else {'rate': shared}
+
+    def _note_rates(self, status: diffcached.Document,
+                    rates: dict[str, int | None]) -> None:
+        self._keep(status['content_id'], dataclasses.replace(
+            self._record(status), rates=rates))
+
+    def _leave(self, content_id: str, server_id: str) -> None:
+        """Have the servers that are left of an image share its rate."""
+        if not self._servers.of(content_id):
+            return
+        status = self._daemon.image(content_id)
+        if _state(status) != hydration.ARRIVING:
+            return
+        rates = self._record(status).rates
+        self._note_rates(status, {
+            each: rate for each, rate in rates.items() if each != server_id})
+        settings = self._rate_settings(status)
+        if settings:
+            self._apply(status, settings)
 
     def _apply(self, status: diffcached.Document, settings: Settings) -> None:
         content_id = status['content_id']
@@ -220,9 +278,9 @@ class Hydrations:
                 else _hydrate(mode, deadline_at)
         # Before diffcached forgets the mode; that of a record is used only
         # while diffcached fetches nothing.
-        self._keep(content_id, HydrationRecord(before.generation + 1,
-                                               mode if paused else None,
-                                               deadline_at))
+        self._keep(content_id, dataclasses.replace(
+            before, generation=before.generation + 1,
+            paused=mode if paused else None, deadline_at=deadline_at))
         try:
             if changed:
                 self._daemon.change(content_id, changed)
@@ -282,12 +340,9 @@ class Hydrations:
             for content_id, record in self._records.items()})
 
 
-def _given(wish: lazy_servers.Wish
-           ) -> collections.abc.Iterator[tuple[str, typing.Any]]:
-    if wish.seconds is not None:
-        yield 'deadline', wish.seconds
-    if wish.rate is not None:
-        yield 'rate', wish.rate
+def limit(rate: int | None, most: int | None) -> int | None:
+    """Return the lower one of two rates, of which 0 and None are no limit."""
+    return min(filter(None, (rate, most)), default=None)
 
 
 def _timed(seconds: float | None) -> tuple[str, float | None]:

@@ -158,8 +158,7 @@ class LazyImages(threads.Rounds):
         self._versions: lazy_versions.LazyVersions | None = None
         if self._daemon is not None and versions is not None:
             self._versions = lazy_versions.LazyVersions(
-                self._daemon, versions, self._servers,
-                self._serving_options(), self._turns)
+                self._daemon, versions, self._servers, self._turns)
         self._sets: lazy_boot_sets.LazyBootSets | None = None
         if self._daemon is not None and users.boot_sets is not None:
             self._sets = lazy_boot_sets.LazyBootSets(
@@ -238,7 +237,7 @@ class LazyImages(threads.Rounds):
         version = version_reads.ReadVersion(
             version_id, project_id, disk.version, disk.base_id,
             disk.base_name, self._arriving_base(disk, rate), (image_id,))
-        return self._versions.open(version, rate)
+        return self._versions.open(version, self._serving_options(rate))
 
     def _arriving_base(self, disk: objects.VersionDisk, rate: int | None
                        ) -> str | None:
@@ -313,15 +312,15 @@ class LazyImages(threads.Rounds):
         is_new = self._servers.add(content_id, server)
         if self._learning is not None:
             self._learning.wake()
-        if is_new and wish is not None:
-            self._consider(content_id, server, wish)
+        if is_new:
+            self._consider(content_id, server, wish or lazy_servers.Wish())
         self._host.report_due.set()
 
     def remove_server(self, server_id: str) -> None:
         """Note that a server is no longer on this host."""
-        self._servers.remove(server_id)
+        contents = self._servers.remove(server_id)
         if self._hydrations is not None:
-            self._hydrations.remove_server(server_id)
+            self._hydrations.remove_server(server_id, contents)
 
     def release(self, content_id: str) -> None:
         """Note that no new user of a served image comes.
@@ -504,7 +503,7 @@ class LazyImages(threads.Rounds):
         :param rate: that its first server asks for
         """
         options = self._options
-        rate = rate or options.hydrate_rate
+        rate = lazy_hydrations.limit(rate, options.hydrate_rate)
         limit = {'rate': rate} if rate else {}
         return {'hydrate': options.hydrate, 'wait': options.wait, **limit}
 

@@ -171,12 +171,16 @@ class Servers:
             self._save()
             return is_new
 
-    def remove(self, server_id: str) -> None:
-        """Note that a server is no longer on this host."""
+    def remove(self, server_id: str) -> list[str]:
+        """Note that a server is no longer on this host.
+
+        :returns: the contents that it used
+        """
         with self._lock:
-            for use in self._uses.values():
-                use.servers.pop(server_id, None)
+            contents = [content_id for content_id, use in self._uses.items()
+                        if use.servers.pop(server_id, None) is not None]
             self._save()
+            return contents
 
     def follow(self, content_id: str, teaches: bool = True) -> None:
         """Note that a content is served; a new run begins if it was not.

@@ -35,19 +35,16 @@ class LazyVersions:
     :param daemon: serves them
     :param versions: knows where they are, over restarts
     :param servers: that use them
-    :param options: of each, as diffcached takes them
     :param turns: of contents
     """
 
     def __init__(self, daemon: diffcached.Diffcached,
                  versions: version_reads.VersionReads,
                  servers: lazy_servers.Servers,
-                 options: diffcached.Document, turns: threads.KeyedLocks
-                 ) -> None:
+                 turns: threads.KeyedLocks) -> None:
         self._daemon = daemon
         self._versions = versions
         self._servers = servers
-        self._options = options
         self._turns = turns
         # Those that no new server boots from.
         self._released: set[str] = set()
@@ -59,9 +56,12 @@ class LazyVersions:
         """Return whether a content is that of a version."""
         return self._versions.find(content_id) is not None
 
-    def open(self, version: version_reads.ReadVersion, rate: int | None
-             ) -> dict[str, typing.Any]:
-        """Serve a version; see :meth:`.LazyImages.open_version`."""
+    def open(self, version: version_reads.ReadVersion,
+             options: diffcached.Document) -> dict[str, typing.Any]:
+        """Serve a version; see :meth:`.LazyImages.open_version`.
+
+        :param options: as diffcached takes them
+        """
         prepared = self._versions.prepare(version)
         if prepared is None:
             return {'path': None, 'reason': version_reads.NO_MANIFEST}
@@ -69,15 +69,14 @@ class LazyVersions:
             if not self.owns(prepared.content_id):
                 # It was forgotten before the turn came.
                 self._versions.prepare(version)
-            return self._add(version, prepared, rate)
+            return self._add(version, prepared, options)
 
     def _add(self, version: version_reads.ReadVersion,
-             prepared: version_reads.Prepared, rate: int | None
+             prepared: version_reads.Prepared, options: diffcached.Document
              ) -> dict[str, typing.Any]:
-        limit = {} if rate is None else {'rate': rate}
         status = self._daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest), 'sources': prepared.sources,
-            **self._options, **limit})
+            **options})
         self._released.discard(prepared.content_id)
         self._servers.follow(prepared.content_id, teaches=False)
         LOG.info('Serving version %s while it arrives, at %s', version.id,

@@ -13,6 +13,7 @@
 
 import time
 
+from diffcache_openstack.agent.lazy import lazy_hydrations
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -211,6 +212,46 @@ class TestWishes(HydrationsTest):
         self.host.boot('s2')
         self.assertIsNone(self.wish('s2', rate=5).rate)
         self.assertEqual([], self.daemon.changes)
+
+    def test_no_wish_exceeds_the_rate_of_the_host(self):
+        # Regression: a server's metadata took an image beyond it.
+        self.host.restart(rate=1000)
+        self.assertEqual(1000, self.wish('s1', rate=5000).rate)
+        self.assertEqual(10, self.wish('s1', rate=10).rate)
+
+    def test_a_server_without_a_wish_has_the_rate_of_the_host(self):
+        # Regression: the first server's metadata kept it from its image.
+        self.assertEqual(1, self.wish('s1', rate=1).rate)
+        self.host.boot('s2')
+        self.assertIsNone(self.wish('s2').rate)
+        self.host.restart(rate=1000)
+        self.assertEqual(1000, self.wish('s2').rate)
+
+    def leave(self, server_id):
+        self.host.hydrations.remove_server(
+            server_id, self.host.servers.remove(server_id))
+        return self.host.hydrations.collect()[0]
+
+    def test_the_rate_is_that_of_the_servers_that_are_left(self):
+        self.wish('s1', rate=5)
+        self.host.boot('s2')
+        self.assertEqual(9, self.wish('s2', rate=9).rate)
+        self.assertEqual(5, self.leave('s2').rate)
+        self.host.boot('s2')
+        self.assertIsNone(self.wish('s2').rate)
+        self.assertEqual(5, self.leave('s2').rate)
+
+    def test_a_rate_that_was_set_is_that_of_all_servers(self):
+        self.host.boot('s2')
+        self.change(0, rate=7)
+        self.assertEqual(7, self.leave('s2').rate)
+
+    def test_a_server_leaves_while_diffcached_is_down(self):
+        self.host.boot('s2')
+        self.daemon.error = exceptions.ServiceUnavailable('down')
+        with self.assertLogs(lazy_hydrations.LOG, 'WARNING'):
+            self.host.hydrations.remove_server(
+                's2', self.host.servers.remove('s2'))
 
     def test_a_pause_stays(self):
         self.change(0, paused=True)

@@ -92,6 +92,18 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         self.lazy.open('image', 1000)
         self.assertEqual(1000, self.served()['wanted']['rate'])
 
+    def test_no_server_has_a_higher_rate_than_the_host(self):
+        lazy = self.new_lazy(hydrate_rate='1000')
+        lazy.open('image', 10**9)
+        self.assertEqual(1000, self.served()['wanted']['rate'])
+
+    def test_a_server_that_asks_for_no_rate_is_considered(self):
+        self.lazy.open('image', 1)
+        self.served()['hydration']['rate'] = 1
+        self.lazy.add_server(lazy_servers.LazyServer('s1', 'p1', 'image'))
+        self.assertEqual([(lazy_case.KEY.id, {'rate': None})],
+                         self.daemon.changes)
+
     def test_peers_come_before_the_repository(self):
         self.peer.put(lazy_case.CONTENT)
         self.see()
