@@ -2,14 +2,15 @@
 //!
 //! `STATE/CONTENT_ID.data` is the image with holes, `STATE/CONTENT_ID.leaves` has the [marks](crate::image::marks). What is marked is verified again
 //! before its first use, unless the image was closed and its files are as they were then: a mark is written when the kernel has a leaf, and counts
-//! without a look only if the leaf was synced before.
+//! without a look only if the leaf was synced before. While leaves come in they are synced from time to time: once the disk has lost some, the kernel
+//! may drop its copy of them at any moment, and all are verified again before their next use.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::RwLock;
 
 use diffcache_base::locks::Unpoisoned;
@@ -21,8 +22,11 @@ use crate::image::storage::Storage;
 use crate::sizes::CHUNK;
 
 const CHUNK_LEAVES: u64 = CHUNK / LEAF_SIZE;
-/// Room on the disk that is left to what is being read.
-const RESERVE: u64 = 16 * CHUNK;
+/// One part in this many of the disk is left to others, such as servers' own disks, and to what is read: nothing is fetched there before it is read.
+const RESERVED_SHARE: u64 = 20;
+/// Limits of that part, in bytes.
+const LEAST_RESERVE: u64 = 16 * CHUNK;
+const MOST_RESERVE: u64 = 8 << 30;
 
 const ABSENT: u8 = 0;
 const CLAIMED: u8 = 1;
@@ -85,6 +89,11 @@ fn data_leaves(manifest: &Manifest, chunk: u64) -> impl Iterator<Item = u64> + '
     (first..end).filter(|leaf| !manifest.is_zero_leaf(*leaf))
 }
 
+/// Return the bytes that are left free of a disk with this many.
+fn reserve(total: u64) -> u64 {
+    (total / RESERVED_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE)
+}
+
 /// The local part of one image.
 pub struct Leaves<F = File> {
     manifest: Manifest,
@@ -95,7 +104,11 @@ pub struct Leaves<F = File> {
     /// Leaves that were marked, and were not there.
     lost: AtomicU64,
     is_new: bool,
-    /// Whether nothing is kept any more. Shared by those that keep a leaf, so that the end waits for them.
+    /// Whether leaves were kept since the last sync.
+    is_dirty: AtomicBool,
+    /// Whether the disk had no room at the last look.
+    is_full: AtomicBool,
+    /// Whether nothing is kept any more. Shared by those that keep or verify a leaf, so that the end, and a doubt in all leaves, wait for them.
     is_closed: RwLock<bool>,
 }
 
@@ -127,9 +140,22 @@ impl Leaves {
 
     /// Return whether the disk has room for more than what is being read.
     pub fn has_room(&self) -> bool {
-        // What cannot tell is tried.
-        rustix::fs::fstatvfs(&self.data)
-            .map_or(true, |disk| disk.f_bavail * disk.f_frsize > RESERVE)
+        let Ok(disk) = rustix::fs::fstatvfs(&self.data) else {
+            return true; // What cannot tell is tried.
+        };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let reserve = reserve(disk.f_blocks.saturating_mul(disk.f_frsize));
+        let is_full = free <= reserve;
+        if is_full && !self.is_full.swap(is_full, Ordering::Relaxed) {
+            log::warn!(
+                "Fetching only what is read of {}: its disk has {} MB left, and {} MB are kept free",
+                self.manifest.content_id_hex(),
+                free / 1_000_000,
+                reserve / 1_000_000
+            );
+        }
+        self.is_full.store(is_full, Ordering::Relaxed);
+        !is_full
     }
 }
 
@@ -171,6 +197,8 @@ impl<F: Storage> Leaves<F> {
             verified: AtomicU64::new(verified as u64),
             lost: AtomicU64::new(0),
             is_new,
+            is_dirty: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             states: states.into_iter().map(AtomicU8::new).collect(),
             is_closed: RwLock::new(false),
         })
@@ -266,6 +294,7 @@ impl<F: Storage> Leaves<F> {
     /// Return whether a marked leaf is there. One that cannot be read keeps its mark, and is fetched all the same.
     fn check_claim(&self, leaf: u64, buffer: &mut Vec<u8>) -> bool {
         buffer.resize(leaf_len(self.manifest.size(), leaf), 0);
+        let sharing = self.is_closed.read();
         if let Err(error) = self.data.read_at(buffer, leaf * LEAF_SIZE) {
             log::warn!("Could not read leaf {leaf} from the local disk, fetching it: {error}");
             return false;
@@ -274,6 +303,7 @@ impl<F: Storage> Leaves<F> {
             self.set_verified(leaf);
             return true;
         }
+        drop(sharing);
         self.drop_claim(leaf);
         // Its fetch may have ended meanwhile.
         self.state(leaf) == VERIFIED
@@ -346,10 +376,40 @@ impl<F: Storage> Leaves<F> {
         }
         self.unless_closed(|| {
             self.data.write_at(data, leaf * LEAF_SIZE)?;
+            self.is_dirty.store(true, Ordering::Release);
             marks::mark(&self.marks, leaf, PRESENT)?;
             self.set_verified(leaf);
             Ok(())
         })
+    }
+
+    /// Make durable what was kept since the last call. If the disk has lost any of it, all that is kept is verified again before its next use.
+    ///
+    /// # Errors
+    /// Of the local disk.
+    pub fn flush(&self) -> io::Result<()> {
+        if !self.is_dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let synced = self.data.sync();
+        if synced.is_err() {
+            self.doubt();
+            self.is_dirty.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    /// Have all leaves verified again before their next use, from the disk: the kernel reports what it could not write once, and not of which leaves.
+    pub fn doubt(&self) {
+        // Waits for those that keep or verify a leaf: none of them is left out.
+        let _alone = self.is_closed.write();
+        let order = Ordering::AcqRel;
+        for state in &self.states {
+            let doubted = state.compare_exchange(VERIFIED, CLAIMED, order, Ordering::Acquire);
+            self.verified
+                .fetch_sub(u64::from(doubted.is_ok()), Ordering::AcqRel);
+        }
+        self.data.forget_cached();
     }
 
     /// Keep nothing any more, make what is kept durable, and seal it if all of it was verified.
@@ -376,5 +436,18 @@ impl<F: Storage> Leaves<F> {
             return Ok(());
         }
         marks::close(&self.marks, &self.manifest, self.data.stamp()?, &marks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the rest of images took all but 4 MiB of a disk, and servers' own disks on it had no room.
+    #[test]
+    fn a_part_of_the_disk_is_left_to_others() {
+        assert_eq!(reserve(100 << 30), 5 << 30);
+        assert_eq!(reserve(100 << 40), MOST_RESERVE);
+        assert_eq!(reserve(1 << 20), LEAST_RESERVE);
     }
 }

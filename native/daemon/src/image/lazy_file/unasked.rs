@@ -17,6 +17,8 @@ use crate::sizes::{CHUNK, GROUP_CHUNKS};
 use crate::sources::source::REQUEST_TIME;
 
 const NS_PER_S: f64 = 1e9;
+/// How often what has arrived is made durable: for so long at most the disk may lose some of it unnoticed.
+const FLUSH_PAUSE: Duration = Duration::from_secs(3);
 
 impl LazyFile {
     /// Return how many threads prefetch.
@@ -96,6 +98,38 @@ impl LazyFile {
         std::thread::sleep(delay.max(*pause));
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         false
+    }
+
+    /// Make durable what arrives, without end.
+    pub fn keep_durable(&self) {
+        loop {
+            std::thread::sleep(FLUSH_PAUSE);
+            self.flush();
+        }
+    }
+
+    /// Make durable what has arrived; verify an image that was whole if the disk has lost any of it.
+    pub(super) fn flush(&self) {
+        let Err(error) = self.leaves.flush() else {
+            return;
+        };
+        log::warn!(
+            "Verifying what is kept of {}, which could not be written to the disk: {error}",
+            self.sources.name()
+        );
+        let complete = self.shared.counter(Counter::Complete);
+        complete.store(0, Ordering::Release);
+        self.verify_left();
+    }
+
+    /// Fetch all chunks, and again those that the disk loses, without end.
+    pub fn keep_hydrated(&self, plan: &Plan) {
+        loop {
+            if !self.leaves.is_complete() {
+                self.hydrate(plan);
+            }
+            std::thread::sleep(FLUSH_PAUSE);
+        }
     }
 
     /// Fetch all chunks while no read waits and nothing is prefetched, those first that this host is home of; ends when all are local.

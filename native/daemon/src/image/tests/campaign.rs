@@ -332,6 +332,13 @@ impl Campaign {
             for _ in 0..self.random.next(8) {
                 self.keep_some(&leaves);
                 if self.random.one_in(3) {
+                    drop(leaves.flush());
+                }
+                // The kernel drops what it believes to be on the disk, also what it has lost.
+                if self.random.one_in(3) {
+                    self.data.forget_cached();
+                }
+                if self.random.one_in(3) {
                     self.check(&leaves, seed);
                 }
             }
@@ -417,4 +424,34 @@ fn no_leaf_is_served_wrong_on_disks_that_fail() {
     }
     println!("{opens} starts, {sealed} clean ends, {injected} faults");
     assert!(sealed > 0 && injected > 0);
+}
+
+/// Regression: what the disk had lost counted as verified, and was read as zeros once the kernel had dropped its copy.
+#[test]
+fn what_the_disk_has_lost_is_verified_before_its_next_use() {
+    let mut campaign = Campaign::new(7);
+    let leaves = campaign.open().unwrap();
+    let keep_all = |leaves: &Leaves<Disk>| {
+        for chunk in 0..leaves.chunk_count() {
+            let (start, len) = leaves.chunk_range(chunk);
+            let bytes = &campaign.fixture.content[start as usize..start as usize + len];
+            leaves.keep(chunk, bytes).unwrap();
+        }
+    };
+    campaign.data.set_faults(Faults {
+        sync_loses: 1,
+        ..Faults::default()
+    });
+    keep_all(&leaves);
+    assert!(leaves.is_complete());
+    assert!(leaves.flush().is_err());
+    campaign.data.forget_cached();
+    assert!(!leaves.is_complete());
+    campaign.check(&leaves, 7);
+    campaign.data.set_faults(Faults::default());
+    keep_all(&leaves);
+    leaves.flush().unwrap();
+    campaign.data.forget_cached();
+    assert!(leaves.is_complete());
+    campaign.check(&leaves, 7);
 }
