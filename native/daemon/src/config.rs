@@ -268,6 +268,9 @@ pub struct Config {
     pub record: Option<PathBuf>,
     /// Seconds that a read waits for a source.
     pub wait: f64,
+    /// How often what is kept was found wrong by another process: the worker verifies all of it after each time.
+    #[serde(default)]
+    pub doubts: u64,
 }
 
 fn yes() -> bool {

@@ -211,6 +211,26 @@ class LazyServiceTest(ServiceCase):
         self.assertEqual(self.content(self.image)[_MIB:_MIB + 4096],
                          self.wait_until(reads))
 
+    def test_without_a_usable_key_what_has_arrived_is_served(self):
+        # Regression: no worker could start, and reads waited for ever.
+        path = self.add_image(wait=0)['path']
+        with open(path, 'rb') as file:
+            wanted = file.read(4096)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        worker = self.served()['worker_pid']
+        (self.folder / 'key').chmod(0o640)
+        os.kill(worker, signal.SIGKILL)
+        self.wait_until(lambda: self.served()['worker_pid'] != worker)
+        with open(path, 'rb') as file:
+            self.assertEqual(wanted, file.read(4096))
+            file.seek(_MIB)
+            self.assertRaises(OSError, file.read, 1)
+        worker = self.served()['worker_pid']
+        (self.folder / 'key').chmod(0o600)
+        self.wait_until(lambda: self.served()['worker_pid'] != worker)
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+
     def test_a_key_that_is_replaced_by_one_of_the_same_time_is_used(self):
         # As by a tool that preserves times: the former was used for ever.
         self.add_image()

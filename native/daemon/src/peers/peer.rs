@@ -208,6 +208,29 @@ fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
     SiteKey::new(name, &secret).map_err(|error| unusable(&error.to_string()))
 }
 
+/// A data plane that cannot be asked, as this host's key or certificates cannot be used.
+struct Unasked(String);
+
+/// Return what is in the place of a data plane as long as this host has no identity.
+pub fn unasked(name: String) -> Box<dyn Source> {
+    Box::new(Unasked(name))
+}
+
+impl Source for Unasked {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn is_alive(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        let reason = "the key or a certificate of this host cannot be used";
+        Err(SourceError::Unreachable(reason.to_owned()))
+    }
+}
+
 /// An image at a data plane.
 struct PeerSource {
     name: String,

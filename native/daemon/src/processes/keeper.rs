@@ -230,7 +230,15 @@ fn signal_worker(worker: &Child, signal: rustix::process::Signal) -> Result<(), 
 
 impl Keeper<'_> {
     fn keep_serving(&self, mounted: Mount<'_>) -> Result<(), DaemonError> {
-        let mut worker = self.start_worker()?;
+        let mut pauses = Pauses::new(FIRST_PAUSE);
+        let mut worker = match self.shared.get(Counter::WorkerPid) {
+            0 => self.start_worker()?,
+            // Of the program before this one, whose guests are there.
+            _ => match self.start_again(&mut pauses) {
+                Some(worker) => worker,
+                None => return Ok(()),
+            },
+        };
         status::serve(
             self.config.clone(),
             self.manifest.clone(),
@@ -238,7 +246,7 @@ impl Keeper<'_> {
             Arc::new(Learned::map(&self.handed.learned)?),
         )?;
         self.announce(&worker)?;
-        let (mut born, mut pauses) = (Instant::now(), Pauses::new(FIRST_PAUSE));
+        let mut born = Instant::now();
         let mut is_replaced = false;
         loop {
             match (signals::wait(None), self.file) {
@@ -267,25 +275,49 @@ impl Keeper<'_> {
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
             if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
-                let pause = pauses.take(self.config.read().unpoisoned().tuning.longest_pause());
-                log::info!("Starting it in {} s", pause.as_secs_f64());
-                match (signals::wait(Some(pause)), self.file) {
-                    (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
-                    (Some(Signal::Reload), Some(file)) => {
-                        // The next worker works by it, without a signal.
-                        let _ = self.reload(file);
-                        if let Some(program) = self.find_successor(file) {
-                            self.exchange(&program, file);
-                        }
-                    }
-                    _ => {}
+                if self.rest(&mut pauses) {
+                    return Ok(());
                 }
             } else {
                 pauses.reset();
             }
-            worker = self.start_worker()?;
+            worker = match self.start_again(&mut pauses) {
+                Some(worker) => worker,
+                None => return Ok(()),
+            };
             born = Instant::now();
         }
+    }
+
+    /// Start a worker, however often that fails: with the mount guests lose what they read. None if this process is to stop.
+    fn start_again(&self, pauses: &mut Pauses) -> Option<Child> {
+        loop {
+            match self.start_worker() {
+                Ok(worker) => return Some(worker),
+                Err(error) => log::error!("Could not start a worker, will retry: {error}"),
+            }
+            if self.rest(pauses) {
+                return None;
+            }
+        }
+    }
+
+    /// Pause before the next start of a worker; return whether this process is to stop.
+    fn rest(&self, pauses: &mut Pauses) -> bool {
+        let pause = pauses.take(self.config.read().unpoisoned().tuning.longest_pause());
+        log::info!("Starting it in {} s", pause.as_secs_f64());
+        match (signals::wait(Some(pause)), self.file) {
+            (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return true,
+            (Some(Signal::Reload), Some(file)) => {
+                // The next worker works by it, without a signal.
+                let _ = self.reload(file);
+                if let Some(program) = self.find_successor(file) {
+                    self.exchange(&program, file);
+                }
+            }
+            _ => {}
+        }
+        false
     }
 
     /// Have the worker, or the next one, work by the file and as the program that is installed; return whether this one ends for that.
@@ -472,5 +504,51 @@ impl Keeper<'_> {
             .and_then(|()| worker.wait())
             .map(drop)
             .map_err(DaemonError::system("kill the worker"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeper(config: Config) -> Keeper<'static> {
+        let memory = Shared::create(1).unwrap();
+        let null = || OwnedFd::from(fs::File::open("/dev/null").unwrap());
+        Keeper {
+            config: Arc::new(RwLock::new(config)),
+            file: None,
+            manifest: Arc::new(Manifest::of_single_leaf(b"image")),
+            shared: Arc::new(Shared::map(&memory).unwrap()),
+            handed: Handed {
+                lock: null(),
+                fuse: null(),
+                memory,
+                profile: null(),
+                learned: null(),
+            },
+        }
+    }
+
+    /// Regression: a keeper that could not start a worker ended, and its guests lost their mount.
+    #[test]
+    fn a_worker_that_cannot_be_started_does_not_end_its_keeper() {
+        // Longer than the kernel takes an argument.
+        let source = "x".repeat(1 << 20);
+        let text = format!(
+            r#"{{"sources": ["/{source}"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0}}"#
+        );
+        let config = Config::parse(&text).unwrap();
+        let thread = std::thread::spawn(move || {
+            signals::block();
+            let keeper = keeper(config);
+            assert!(keeper.start_worker().is_err());
+            // SAFETY: a valid signal, to this thread, which has it blocked.
+            unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+            let mut pauses = Pauses::new(FIRST_PAUSE);
+            assert!(keeper.start_again(&mut pauses).is_none());
+            // It paused before another attempt.
+            assert_eq!(pauses.take(Duration::MAX), 2 * FIRST_PAUSE);
+        });
+        thread.join().unwrap();
     }
 }

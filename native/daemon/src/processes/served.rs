@@ -60,6 +60,9 @@ pub struct Change {
     pub wait: Option<f64>,
     /// File of another profile.
     pub profile: Option<PathBuf>,
+    /// Whether what is kept is verified again, as another process found it wrong.
+    #[serde(default)]
+    pub verify: bool,
 }
 
 /// Read a value that may be null; that it is absent is the field's default.
@@ -391,6 +394,7 @@ impl Turn<'_> {
                 .map_or(found.hydrate, |wanted| set_again(wanted, found.hydrate)),
             rate: change.rate.unwrap_or(found.rate),
             wait: change.wait.unwrap_or(found.wait),
+            doubts: found.doubts + u64::from(change.verify),
             ..found.clone()
         };
         if changed != found {

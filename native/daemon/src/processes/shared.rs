@@ -88,6 +88,8 @@ pub enum Counter {
     ReferralsFollowed,
     /// Referrals of homes after which the chunks came from the home.
     ReferralsFailed,
+    /// Doubts in what is kept that a worker has answered by verifying it.
+    Doubts,
 }
 
 /// What is counted of each source.

@@ -348,6 +348,7 @@ impl Supervisor {
             rate: wanted.rate,
             record: None,
             wait: wanted.wait,
+            doubts: 0,
         };
         turn.image().save(&config)?;
         Ok(turn.start()?)

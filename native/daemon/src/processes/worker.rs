@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::image::lazy_file::LazyFile;
 use crate::image::leaves::Leaves;
 use crate::peers::hints::{Exchange, Hints};
 use crate::peers::homes::{self, Home, Homes, Ways};
-use crate::peers::peer::{Extras, Peers, Role};
+use crate::peers::peer::{self, Extras, Peers, Role};
 use crate::peers::peer_requests;
 use crate::peers::referrals::Referrals;
 use crate::prefetch::hydration::Plan;
@@ -61,6 +61,8 @@ type Stamp = ((i64, i64), u64, u64);
 struct IdentityFiles<'a> {
     identity: &'a Identity,
     stamps: Vec<Option<Stamp>>,
+    /// Why they could not be used when they were read last.
+    problem: Option<String>,
 }
 
 impl IdentityFiles<'_> {
@@ -68,7 +70,26 @@ impl IdentityFiles<'_> {
         IdentityFiles {
             identity,
             stamps: stamps(identity),
+            problem: None,
         }
+    }
+
+    /// Read them, and log what keeps them from being used, once.
+    fn open(&mut self) -> Result<Peers, DaemonError> {
+        let opened = Peers::new(self.identity);
+        let problem = opened.as_ref().err().map(ToString::to_string);
+        if let Some(problem) = problem.as_ref().filter(|_| problem != self.problem) {
+            log::error!(
+                "Could not use the key and certificates of this host, will retry: {problem}"
+            );
+        }
+        self.problem = problem;
+        opened
+    }
+
+    /// Return whether another worker has an identity that this one lacks. This one keeps what it has, or has not, as long as the files cannot be used.
+    fn are_renewed(&mut self) -> bool {
+        (self.problem.is_some() || self.have_changed()) && self.open().is_ok()
     }
 
     /// Return whether a file was replaced. One that is gone for a moment is not.
@@ -112,15 +133,21 @@ pub fn run(
     // It is started again.
     program::set_oom_score(0);
     drop_privileges(keeper)?;
-    let identity = IdentityFiles::new(&config.identity);
+    let mut identity = IdentityFiles::new(&config.identity);
     let shared = Arc::new(Shared::map(memory)?);
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
+    take_doubts(config, &leaves, &shared);
     let wait = Duration::from_secs_f64(config.wait);
     let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?.map(Arc::new);
     let learned = Learned::map(learned)?;
     learned.take_over();
     let hints = open_hints(config, &leaves, &learned, &prefetcher, &shared);
-    let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
+    let peers = match identity.open() {
+        // Guests read what has arrived. Of what is new nothing has, and it is refused.
+        Err(error) if leaves.is_new() => return Err(error),
+        opened => opened.ok(),
+    };
+    let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref(), peers)?;
     let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
     let recorder = open_recorder(config, &shared)?;
@@ -156,9 +183,24 @@ pub fn run(
             hints.iter().for_each(|hints| hints.forget());
         }
     };
-    wait_for_end(&identity, &service, || take_profile(&file, profile), tend);
+    wait_for_end(
+        &mut identity,
+        &service,
+        || take_profile(&file, profile),
+        tend,
+    );
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Verify what is kept if that is in doubt since the worker before this one began.
+fn take_doubts(config: &Config, leaves: &Leaves, shared: &Shared) {
+    let known = shared
+        .counter(Counter::Doubts)
+        .swap(config.doubts, Ordering::SeqCst);
+    if known != config.doubts {
+        leaves.doubt();
+    }
 }
 
 /// Take what the data plane of this host asks for other hosts of the site.
@@ -235,22 +277,23 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
         let file = file.clone();
         spawn("prefetch", move || file.prefetch())?;
     }
-    let left = file.clone();
+    let (left, kept) = (file.clone(), file.clone());
     spawn("verify", move || left.verify_left())?;
+    spawn("flush", move || kept.keep_durable())?;
     if config.hydrate == Hydrate::Profile {
         let file = file.clone();
         spawn("profile", move || file.complete_profile())?;
     }
     if !matches!(config.hydrate, Hydrate::None | Hydrate::Profile) {
         let (file, plan) = (file.clone(), Plan::new(config));
-        spawn("hydrate", move || file.hydrate(&plan))?;
+        spawn("hydrate", move || file.keep_hydrated(&plan))?;
     }
     Ok(())
 }
 
 /// Wait for SIGTERM, the end of the mount, or another identity of this host; `tend` to this process meanwhile.
 fn wait_for_end(
-    identity: &IdentityFiles<'_>,
+    identity: &mut IdentityFiles<'_>,
     service: &Service,
     take_profile: impl Fn(),
     mut tend: impl FnMut(),
@@ -265,7 +308,7 @@ fn wait_for_end(
         tend();
         if looked.elapsed() > LOOK_TIME {
             looked = Instant::now();
-            if identity.have_changed() {
+            if identity.are_renewed() {
                 log::info!(
                     "Ending this worker, so that the next one uses the new key and certificates"
                 );
@@ -288,6 +331,7 @@ fn open_sources(
     manifest: &Manifest,
     shared: &Arc<Shared>,
     hints: Option<&Arc<Hints>>,
+    peers: Option<Peers>,
 ) -> Result<Sources, DaemonError> {
     let builds = config.sources.iter().filter_map(Place::build);
     let patches: Vec<_> = builds
@@ -296,30 +340,41 @@ fn open_sources(
         .collect();
     local_patch::remove_others(&config.state, &patches)
         .map_err(DaemonError::at("remove old patches from", &config.state))?;
-    let peers = Peers::new(&config.identity)?;
     let manifest = Arc::new(manifest.clone());
-    let open = |place: &Place| match place {
-        Place::Plain(image) => Ok(source::open_plain(image)),
-        Place::Local(place) => Ok(Box::new(LocalSource::new(place)) as Box<dyn Source>),
-        Place::Version(place) => Ok(Box::new(VersionSource::new(place)) as Box<dyn Source>),
-        Place::Build(place) => {
-            let source = BuildSource::open(place, &peers, &manifest, &config.state)?;
-            Ok(Box::new(source) as Box<dyn Source>)
+    let places = config.sources.iter();
+    let sources: Result<Vec<_>, _> = places
+        .map(|place| open_place(place, peers.as_ref(), &manifest, &config.state))
+        .collect();
+    let homes = match (&config.homes, &peers) {
+        (Some(homes), Some(peers)) => open_homes(homes, peers, &manifest, hints)?,
+        _ => Homes::default(),
+    };
+    Ok(Sources::new(sources?, shared.clone()).with_homes(homes))
+}
+
+/// Open a source; what needs this host's identity fails as long as there is none.
+fn open_place(
+    place: &Place,
+    peers: Option<&Peers>,
+    manifest: &Arc<Manifest>,
+    state: &Path,
+) -> Result<Box<dyn Source>, DaemonError> {
+    Ok(match (place, peers) {
+        (Place::Plain(image), _) => source::open_plain(image),
+        (Place::Local(place), _) => Box::new(LocalSource::new(place)),
+        (Place::Version(place), _) => Box::new(VersionSource::new(place)),
+        (Place::Build(_) | Place::Peer(_), None) => peer::unasked(place.name()),
+        (Place::Build(place), Some(peers)) => {
+            Box::new(BuildSource::open(place, peers, manifest, state)?)
         }
-        Place::Peer(place) => {
+        (Place::Peer(place), Some(peers)) => {
             let role = match place.wan {
                 true => Role::Repository,
                 false => Role::Holder,
             };
-            peers.open(&place.peer, role, &manifest)
+            peers.open(&place.peer, role, manifest)?
         }
-    };
-    let sources: Result<Vec<_>, _> = config.sources.iter().map(open).collect();
-    let homes = match &config.homes {
-        Some(homes) => open_homes(homes, &peers, &manifest, hints)?,
-        None => Homes::default(),
-    };
-    Ok(Sources::new(sources?, shared.clone()).with_homes(homes))
+    })
 }
 
 fn open_homes(
@@ -478,7 +533,91 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+
     use super::*;
+
+    fn write_key(path: &Path, mode: u32) {
+        let new = path.with_extension("new");
+        std::fs::write(&new, "ab".repeat(32)).unwrap();
+        std::fs::set_permissions(&new, Permissions::from_mode(mode)).unwrap();
+        std::fs::rename(new, path).unwrap();
+    }
+
+    /// Regression: a leaf that went bad on the disk was read on by guests, as nothing had it verified.
+    #[test]
+    fn what_another_process_doubts_is_verified_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, image) = (folder.path(), b"image");
+        let text = format!(
+            r#"{{"sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "{}", "wait": 0.0}}"#,
+            state.display()
+        );
+        let mut config = Config::parse(&text).unwrap();
+        let memory = Shared::create(1).unwrap();
+        let shared = Shared::map(&memory).unwrap();
+        let leaves = Leaves::open(state, Manifest::of_single_leaf(image)).unwrap();
+        leaves.keep(0, image).unwrap();
+        take_doubts(&config, &leaves, &shared);
+        assert!(leaves.is_complete());
+        leaves.file().write_at(b"wrong", 0).unwrap();
+        config.doubts = 1;
+        take_doubts(&config, &leaves, &shared);
+        assert!(!leaves.is_complete());
+        assert!(!leaves.check(0));
+        leaves.keep(0, image).unwrap();
+        take_doubts(&config, &leaves, &shared);
+        assert!(leaves.is_complete());
+    }
+
+    fn with_key(path: &Path) -> Identity {
+        Identity {
+            key_name: Some("h1".to_owned()),
+            key_file: Some(path.to_owned()),
+            ..Identity::default()
+        }
+    }
+
+    /// Regression: a worker ended for a key that no worker can use, and none served any more what had arrived.
+    #[test]
+    fn a_worker_keeps_its_identity_until_the_next_one_can_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        write_key(&path, 0o600);
+        let identity = with_key(&path);
+        let mut files = IdentityFiles::new(&identity);
+        assert!(files.open().is_ok());
+        assert!(!files.are_renewed());
+        write_key(&path, 0o640);
+        assert!(files.have_changed());
+        assert!(!files.are_renewed());
+        write_key(&path, 0o600);
+        assert!(files.are_renewed());
+    }
+
+    /// Regression: without a usable key a worker ended before its first answer, again and again.
+    #[test]
+    fn without_an_identity_hosts_are_not_asked_and_all_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let identity = with_key(&path);
+        let mut files = IdentityFiles::new(&identity);
+        let peers = files.open().ok();
+        assert!(peers.is_none());
+        let place = Place::Peer(config::PeerPlace {
+            peer: "http://h2".to_owned(),
+            wan: false,
+        });
+        let manifest = Arc::new(Manifest::of_single_leaf(b"image"));
+        let found = open_place(&place, peers.as_ref(), &manifest, folder.path()).unwrap();
+        assert_eq!(found.name(), "http://h2");
+        let asked = found.read_at(0, &mut [0; 5], Duration::from_secs(1));
+        assert!(asked.unwrap_err().to_string().contains("certificate"));
+        // The next worker has one as soon as there is a key.
+        write_key(&path, 0o600);
+        assert!(files.are_renewed());
+    }
 
     /// Regression: a worker whose keeper ended before it was tied to it lived on, and kept the state locked.
     #[test]
