@@ -78,7 +78,8 @@ class Diffcached:
         :param changed: ``sources``, ``homes``, ``hydrate``, ``rate``,
             ``wait`` or ``profile``, as for :meth:`add`; what is left out
             stays, and ``rate`` None removes the limit. A profile is used at
-            once, and guests notice nothing
+            once, and guests notice nothing. With ``verify`` true all that is
+            kept is verified, and fetched where it is wrong
         :raises InvalidInput: it cannot be changed like that
         :raises NotFound: it is not served
         """

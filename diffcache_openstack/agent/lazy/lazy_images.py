@@ -22,6 +22,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import time
 import typing
 import uuid
 
@@ -52,6 +53,13 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between checks of images.
 LOOK_SECONDS = 2.0
+# Seconds until an image that could not be held is read again: the first time,
+# and the longest.
+FIRST_PAUSE = 30.0
+LONGEST_PAUSE = 3600.0
+# What says that a file is not the image. Other errors say nothing of it.
+_DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
+            exceptions.InvalidInput)
 # diffcached ranks all homes, and uses this many of them.
 MOST_HOMES = 64
 # Why an image is delivered whole.
@@ -74,6 +82,8 @@ class LazyImage:
     :ivar attached: whether peers read it here while it arrives
     :ivar held: whether it is an object of this host
     :ivar released: whether its user has replaced it by a file
+    :ivar hold_at: when it may be read to be held, by time.monotonic()
+    :ivar pause: seconds from the last failure of that to the next attempt
     """
 
     uses: contextlib.ExitStack
@@ -81,6 +91,13 @@ class LazyImage:
     attached: bool = False
     held: bool = False
     released: bool = False
+    hold_at: float = 0.0
+    pause: float = 0.0
+
+    def rest(self) -> None:
+        """Have it not be read again for a while, as it could not be held."""
+        self.pause = min(max(2 * self.pause, FIRST_PAUSE), LONGEST_PAUSE)
+        self.hold_at = time.monotonic() + self.pause
 
 
 class Supply(typing.NamedTuple):
@@ -145,6 +162,10 @@ class LazyImages(threads.Rounds):
         super().__init__('lazy-images', self.look, LOOK_SECONDS,
                          'Could not check served images',
                          exceptions.ServiceUnavailable)
+        # Apart from what may not wait for images that are read to their end.
+        self._holding = threads.Rounds(
+            'lazy-holding', self.hold, LOOK_SECONDS,
+            'Could not hold whole images', exceptions.ServiceUnavailable)
         self._options = options
         self._host = host
         self._supply = supply
@@ -183,10 +204,12 @@ class LazyImages(threads.Rounds):
         """Start the thread that checks images."""
         if self._daemon is not None:
             super().start()
+            self._holding.start()
 
     def stop(self) -> None:
         """Stop looking after images; they are served all the same."""
         super().stop()
+        self._holding.stop()
         for content_id in list(self._served):
             with self._turns.of(content_id):
                 self._forget_use(content_id)
@@ -342,7 +365,7 @@ class LazyImages(threads.Rounds):
         self.wake()
 
     def look(self) -> None:
-        """Account for what is served, and make objects of what is whole.
+        """Account for what is served.
 
         :raises ServiceUnavailable: diffcached does not answer
         """
@@ -361,12 +384,23 @@ class LazyImages(threads.Rounds):
                     self._look_at(content_id, status)
         if self._sets is not None:
             self._sets.look(found)
+
+    def hold(self) -> None:
+        """Make objects of what is whole, one after another.
+
+        :raises ServiceUnavailable: diffcached does not answer
+        """
+        if self._daemon is None:
+            return
+        found = {each['content_id']: each for each in self._daemon.images()}
         # Not in its turn: this reads each image to its end.
         for content_id, served in self._find_whole(found):
             with _warned(content_id):
+                served.rest()
                 self._hold(views.Key(views.IMAGES, content_id),
                            pathlib.Path(found[content_id]['data_path']),
                            served)
+                served.hold_at = 0.0
 
     def _known(self) -> set[str]:
         """Return the contents that are accounted for."""
@@ -402,6 +436,7 @@ class LazyImages(threads.Rounds):
                 for content_id, served in list(self._served.items())
                 if found.get(content_id, {}).get('complete')
                 and not served.held and not served.released
+                and served.hold_at <= time.monotonic()
                 and not self._is_set(content_id)]
 
     def _renew_set(self, content_id: str, status: diffcached.Document) -> None:
@@ -613,15 +648,21 @@ class LazyImages(threads.Rounds):
               ) -> None:
         """Make an object of a whole image, verified once more.
 
-        Called outside of its turn. The image may be removed meanwhile.
+        Called outside of its turn. The image may be removed meanwhile. Of one
+        that is damaged diffcached verifies all, and fetches what is wrong.
         """
+        assert self._daemon is not None
         if not self._has_manifest(key.id):
             return
         held = self._host.held
         staged = held.staging(f'{key.id}.{uuid.uuid4().hex}')
         os.link(data, staged)
         try:
-            held.inspector.deep(key, staged, held.manifest(key.id))
+            try:
+                held.inspector.deep(key, staged, held.manifest(key.id))
+            except _DAMAGED:
+                self._daemon.change(key.id, {'verify': True})
+                raise
             with self._turns.attempt(key.id) as is_mine, \
                     contextlib.ExitStack() as stack:
                 if not is_mine or served.released or \

@@ -195,6 +195,9 @@ class LazyImagesCase(base.TestCase):
                 made._sets._means = made._sets._means._replace(
                     daemon=self.daemon)
         self.addCleanup(made.stop)
+        # The two threads' work, one after the other.
+        made.only_look = made.look
+        made.look = lambda: (made.only_look(), made.hold())
         return made
 
     def served(self):

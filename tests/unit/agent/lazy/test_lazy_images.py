@@ -346,6 +346,20 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
             self.assertFalse(self.lazy.describe_served()[0]['held'])
         self.assertTrue(self.lazy.describe_served()[0]['held'])
 
+    def test_versions_do_not_wait_for_images_that_are_verified(self):
+        # Regression: one thread did both, and versions were deleted while
+        # it read images.
+        self.versions.served[lazy_case.VERSION_CONTENT] = mock.sentinel.of
+        self.daemon.add(lazy_case.VERSION_CONTENT, {'sources': []})
+        self.lazy.open('image')
+        self.daemon.complete(lazy_case.KEY.id, lazy_case.CONTENT)
+        with mock.patch.object(self.host.held.inspector, 'deep') as deep:
+            self.lazy.only_look()
+        deep.assert_not_called()
+        self.assertEqual([lazy_case.VERSION_CONTENT], self.versions.renewed)
+        self.lazy.hold()
+        self.assertIn(lazy_case.KEY, self.host.held)
+
     def test_an_image_that_is_released_while_it_is_verified(self):
         with self.verifying():
             self.lazy.release(lazy_case.KEY.id)
@@ -413,6 +427,21 @@ class LazyImagesTest(lazy_case.LazyImagesCase):
         self.lazy.look()
         self.assertNotIn(lazy_case.KEY, self.host.held)
         self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
+
+    def test_diffcached_repairs_a_damaged_whole_image(self):
+        # Regression: it was read every two seconds, for ever, and guests
+        # read what is wrong of it.
+        self.lazy.open('image')
+        self.daemon.complete(lazy_case.KEY.id, b'something else')
+        for _looks in range(2):
+            self.lazy.look()
+            self.assertEqual([(lazy_case.KEY.id, {'verify': True})],
+                             self.daemon.changes)
+        self.daemon.complete(lazy_case.KEY.id, lazy_case.CONTENT)
+        later = time.monotonic() + lazy_images.FIRST_PAUSE
+        with mock.patch.object(lazy_images.time, 'monotonic', lambda: later):
+            self.lazy.look()
+        self.assertIn(lazy_case.KEY, self.host.held)
 
     def test_what_a_fill_brought_first_is_a_source(self):
         self.lazy.open('image')
