@@ -39,12 +39,17 @@ class _Endpoint:
         self._handler = handler
 
     def info(self, ctxt: dict, publisher_id: str, event_type: str,
-             payload: dict, metadata: dict) -> str | None:
+             payload: dict | str, metadata: dict) -> str | None:
         """Process one notification.
 
         What our own code or another's broker could do later is tried again;
         what it makes no sense of is logged and left.
         """
+        if not isinstance(payload, dict):
+            # Glance's words about an upload that failed.
+            LOG.debug('Ignoring %s from %s: %s', event_type, publisher_id,
+                      payload)
+            return oslo_messaging.NotificationResult.HANDLED
         try:
             self._handler({'event_type': event_type, 'payload': payload,
                            'publisher_id': publisher_id,
