@@ -151,6 +151,7 @@ class VersionReads:
         """Note that a server boots from a version.
 
         :returns: None if its store keeps no manifest
+        :raises Conflict: another version of the same content is served
         :raises ServiceUnavailable: the store does not answer
         """
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -166,9 +167,14 @@ class VersionReads:
         with self._turns.of(content_id):
             with self._lock:
                 known = self._served.get(content_id)
+                if known is not None and known.id != version.id:
+                    # Its project may delete it, or its store, at any time.
+                    manifest.unlink(missing_ok=True)
+                    raise exceptions.Conflict(
+                        f'Version {version.id} has the content of version'
+                        f' {known.id}, which servers of this host read while'
+                        f' it arrives; it is restored whole.')
                 if known is not None:
-                    # Another version may have the same content, maybe in the
-                    # store of another project.
                     version = dataclasses.replace(
                         known, image_ids=tuple(sorted(
                             {*known.image_ids, *version.image_ids})))
@@ -177,8 +183,6 @@ class VersionReads:
                 self._renewed[content_id] = time.monotonic()
                 self._save()
             self._open_base(content_id, version)
-            if known is not None:
-                store = self._stores.open(version.project_id)
             return Prepared(content_id, manifest, self._sources(
                 store, version, content_id))
 
