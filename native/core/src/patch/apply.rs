@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use diffcache_base::hex;
 
+use super::frame_cache::FrameCache;
 use super::new_file::NewFile;
-use super::reader::{FrameCache, PatchFile};
+use super::reader::PatchFile;
 use super::verified::VerifiedBase;
 use super::PatchError;
 use crate::manifest::{leaf_len, Manifest, LEAF_SIZE};

@@ -1,7 +1,8 @@
 //! Rebuilding a target, in pieces and in parallel.
 
 use super::format::LEAF_BLOCKS;
-use super::reader::{FrameCache, PatchFile};
+use super::frame_cache::FrameCache;
+use super::reader::PatchFile;
 use super::runs::{within, Src, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{

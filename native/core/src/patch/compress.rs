@@ -77,7 +77,12 @@ pub fn zstd_level(level: i32, new: u64, known: u64) -> i32 {
 /// The highest level of zstd that is used. Those beyond take hundreds of megabytes for each thread, and save nothing in frames of this size.
 pub const MAX_LEVEL: i32 = 19;
 
-/// The lowest level of zstd whose tables are larger than a window of 1 MiB needs.
+/// How far back a frame looks: all of it. What the file system's journal has repeats after megabytes.
+const WINDOW_LOG: u32 = 22;
+/// The same for what looks like noise, whose frames hold no more.
+const NOISE_WINDOW_LOG: u32 = 20;
+
+/// The lowest level of zstd whose tables are larger than frames need.
 const SLOW: i32 = 13;
 
 /// Compresses frames; holds compression contexts.
@@ -97,8 +102,8 @@ impl Compressor {
     /// `Zstd`.
     pub fn new(zstd_level: i32, edge: usize) -> Result<Compressor, PatchError> {
         Ok(Compressor {
-            normal: context(zstd_level)?,
-            fast: context(1)?,
+            normal: context(zstd_level, WINDOW_LOG)?,
+            fast: context(1, NOISE_WINDOW_LOG)?,
             edge,
         })
     }
@@ -169,11 +174,11 @@ impl Compressor {
     }
 }
 
-fn context(level: i32) -> Result<CCtx<'static>, PatchError> {
+fn context(level: i32, window_log: u32) -> Result<CCtx<'static>, PatchError> {
     let mut context = CCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
     let parameters = [
         CParameter::CompressionLevel(level),
-        CParameter::WindowLog(20),
+        CParameter::WindowLog(window_log),
         CParameter::ContentSizeFlag(false),
     ];
     for parameter in parameters {
@@ -315,6 +320,20 @@ mod tests {
             }
             assert_eq!(at, raw.len());
         }
+    }
+
+    #[test]
+    fn what_repeats_after_a_mebibyte_is_in_one_frame() {
+        let (period, len) = (1_200_007, 4 << 20);
+        let mut raw = vec![0u8; len];
+        for (at, byte) in crate::images::noise(1, 40_000).iter().enumerate() {
+            for place in (at..len).step_by(period) {
+                raw[place] = *byte;
+            }
+        }
+        let frames = frames_of(&raw, Surroundings::Solid);
+        assert_eq!(frames.len(), 1);
+        assert!(frames[0].bytes.len() < 50_000, "{}", frames[0].bytes.len());
     }
 
     #[test]

@@ -18,7 +18,9 @@ use super::compare::{Compared, Images};
 use super::compress::zstd_level;
 use super::error::PatchError;
 use super::format::{Header, MAX_SIZE, STALE_UNKNOWN};
-use super::literal_frames::{compress_all, compress_copies, is_smaller_near, Effort};
+use super::literal_frames::{
+    compress_all, compress_compared, compress_copies, is_smaller_near, Effort,
+};
 use super::literals::Literals;
 use super::matching::match_moved;
 use super::near_index::search_base;
@@ -29,6 +31,9 @@ use super::writer::PatchWriter;
 use crate::manifest::Manifest;
 use crate::source::ReadAt;
 use diffcache_base::output::Output;
+
+/// Most literal blocks that are coded with and without near copies, and kept in memory meanwhile: 32 MiB.
+const MAX_COMPARED: u32 = 1 << 13;
 
 /// The outcome of creating a patch.
 #[derive(Debug, Clone)]
@@ -99,12 +104,17 @@ pub fn create_in(
         zstd_level: zstd_level(options.level, new, known),
         is_near: resemblance.is_possible(),
         near: resemblance.index(),
+        is_compared: literals.count <= MAX_COMPARED,
         task: options.task,
     };
-    if resemblance.is_uncertain() {
+    if resemblance.is_uncertain() && !effort.is_compared {
         effort.is_near = is_smaller_near(&images, &literals, &parts, &effort)?;
     }
-    let mut coded = compress_all(&images, &literals, &parts, &effort, &mut file)?;
+    let compress = match effort.is_compared {
+        true => compress_compared,
+        false => compress_all,
+    };
+    let mut coded = compress(&images, &literals, &parts, &effort, &mut file)?;
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
     header.stale_blocks = stale_blocks(options.free, &literals.runs);

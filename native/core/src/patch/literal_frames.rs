@@ -32,6 +32,8 @@ pub(super) struct Effort<'a> {
     pub is_near: bool,
     /// Where the base has the anchors of the literals, if it was searched for them.
     pub near: Option<&'a AnchorIndex>,
+    /// Whether what may be near frames is coded without them as well, and the shorter kept.
+    pub is_compared: bool,
     /// How the job runs.
     pub task: Task<'a>,
 }
@@ -69,6 +71,7 @@ pub(super) fn compress_copies(
         parts,
         compressor: Compressor::new(effort.zstd_level, EDGE)?,
         near: None,
+        is_compared: false,
         raw: Vec::new(),
     };
     for group in parts.chunks(64) {
@@ -92,11 +95,56 @@ pub(super) fn compress_all(
     effort: &Effort<'_>,
     file: &mut PatchWriter<'_>,
 ) -> Result<Coded, PatchError> {
+    let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
+    let mut coded = Coded::default();
+    code_units(images, literals, parts, effort, |frames| {
+        meter.add(append(frames, file, &mut coded)?);
+        Ok(())
+    })?;
+    Ok(coded)
+}
+
+/// Does the same with few literals, which are coded as near copies, where these are shorter, and all without; appends what takes fewer bytes.
+pub(super) fn compress_compared(
+    images: &Images<'_>,
+    literals: &Literals,
+    parts: &[Part],
+    effort: &Effort<'_>,
+    file: &mut PatchWriter<'_>,
+) -> Result<Coded, PatchError> {
+    let code = |is_near| {
+        let effort = Effort { is_near, ..*effort };
+        let mut all = Vec::new();
+        code_units(images, literals, parts, &effort, |mut frames| {
+            all.append(&mut frames);
+            Ok(())
+        })?;
+        Ok::<_, PatchError>(all)
+    };
+    let mut frames = code(false)?;
+    if effort.is_near {
+        let near = code(true)?;
+        if len_of(&near) < len_of(&frames) {
+            frames = near;
+        }
+    }
+    let mut coded = Coded::default();
+    let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
+    meter.add(append(frames, file, &mut coded)?);
+    Ok(coded)
+}
+
+/// Codes all units, and passes the frames of each on in order.
+fn code_units(
+    images: &Images<'_>,
+    literals: &Literals,
+    parts: &[Part],
+    effort: &Effort<'_>,
+    mut put: impl FnMut(Vec<Encoded>) -> Result<(), PatchError>,
+) -> Result<(), PatchError> {
     let units = literals.count.div_ceil(UNIT_BLOCKS);
     let next = AtomicU32::new(0);
     let threads = effort.task.threads_for(u64::from(units)).min(MAX_THREADS);
-    let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
-    let mut coded = Coded::default();
     std::thread::scope(|scope| {
         // Bounded, so that a slow disk holds the compressors up instead of filling the memory.
         let (sender, receiver) = sync_channel(threads);
@@ -126,13 +174,12 @@ pub(super) fn compress_all(
         for (unit, frames) in receiver {
             waiting.insert(unit, frames?);
             while let Some(frames) = waiting.remove(&due) {
-                meter.add(append(frames, file, &mut coded)?);
+                put(frames)?;
                 due += 1;
             }
         }
         Ok(())
     })
-    .map(|()| coded)
 }
 
 /// Returns whether a sample of the literals is smaller with near copies. Their frames are smaller, so that what resembles nothing takes more bytes.
@@ -150,11 +197,15 @@ pub(super) fn is_smaller_near(
         let mut worker = Worker::new(images, literals, parts, &effort)?;
         for unit in (0..units).step_by(step) {
             effort.task.check()?;
-            let frames = worker.unit(unit)?;
-            *bytes += frames.iter().map(|frame| frame.bytes.len()).sum::<usize>();
+            *bytes += len_of(&worker.unit(unit)?);
         }
     }
     Ok(bytes[1] < bytes[0])
+}
+
+/// Returns the bytes that frames take in the file.
+fn len_of(frames: &[Encoded]) -> usize {
+    frames.iter().map(|frame| frame.bytes.len()).sum()
 }
 
 /// Appends a unit's frames; returns the bytes that they hold.
@@ -214,6 +265,7 @@ struct Worker<'a> {
     parts: &'a [Part],
     compressor: Compressor,
     near: Option<NearCoder<'a>>,
+    is_compared: bool,
     raw: Vec<u8>,
 }
 
@@ -232,6 +284,7 @@ impl<'a> Worker<'a> {
             parts,
             compressor: Compressor::new(effort.zstd_level, if has_base { EDGE } else { MIXED })?,
             near: has_base.then(coder).transpose()?,
+            is_compared: effort.is_compared,
             raw: Vec::new(),
         })
     }
@@ -271,8 +324,10 @@ impl<'a> Worker<'a> {
             return compressor.frames(raw, surroundings, frames);
         };
         let zones = near.plan(raw, &hints(self.runs, group))?;
+        let first = frames.len();
         let bytes = |zone: Zone| zone.first * BLOCK_LEN..zone.end * BLOCK_LEN;
-        for zone in zones {
+        for zone in &zones {
+            let zone = *zone;
             if !zone.is_near {
                 compressor.frames(&raw[bytes(zone)], surroundings, frames)?;
                 continue;
@@ -284,6 +339,14 @@ impl<'a> Worker<'a> {
                 }
                 None => compressor.frames(&raw[bytes(part)], Surroundings::Mixed, frames),
             })?;
+        }
+        if self.is_compared && zones.iter().any(|zone| zone.is_near) {
+            let mut plain = Vec::new();
+            compressor.frames(raw, surroundings, &mut plain)?;
+            if len_of(&plain) < len_of(&frames[first..]) {
+                frames.truncate(first);
+                frames.append(&mut plain);
+            }
         }
         Ok(())
     }

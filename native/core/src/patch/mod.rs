@@ -17,6 +17,7 @@ mod compress;
 pub mod create;
 mod error;
 pub mod format;
+pub mod frame_cache;
 pub mod in_place;
 mod index;
 mod leaves;

@@ -25,9 +25,12 @@ const PART_LEN: u64 = PART_BLOCKS as u64 * BLOCK;
 /// A target was laid out anew if this many times as much of it comes from other places of the base as from the same: rebuilt images have 6 to 47
 /// times as much, images that were upgraded in place a third.
 const LAID_OUT_ANEW: u64 = 2;
-/// The base is searched if at most this many times as much of it is to be searched as there are literals: beyond, reading that costs more than what
-/// is found saves, and literals are compared with what their neighbours come from only.
+/// The base is searched if at most this many times as much of it is to be searched as there are literals, or `LITTLE`: beyond, reading that costs
+/// more than what is found saves, and literals are compared with what their neighbours come from only.
 const WORTHWHILE: u64 = 24;
+/// Bytes of a base that are searched however few literals there are: where programs were removed, what the file system has anew is a quarter as
+/// large then.
+const LITTLE: u64 = 2 << 30;
 /// Fewer literal blocks than this (16 MiB) are searched for without a sample.
 const MIN_SAMPLED: u32 = 4096;
 /// Literal blocks that are sampled together: 64 KiB.
@@ -88,7 +91,7 @@ pub(super) fn search_base(
     }
     let Searched { pieces, len } = Searched::of(images.base, runs)?;
     let new = u64::from(literals) * BLOCK;
-    if len == 0 || len > new.saturating_mul(WORTHWHILE) {
+    if len == 0 || len > new.saturating_mul(WORTHWHILE).max(LITTLE) {
         return Ok(Resemblance::Neighbours);
     }
     if literals >= MIN_SAMPLED && !sample_resembles(images, &pieces, parts, literals, options)? {
@@ -252,7 +255,7 @@ mod tests {
     const LEN: usize = 20 << 20;
 
     /// Returns how a target of literals only resembles a base.
-    fn searched(base: &Vec<u8>, target: &Vec<u8>, near: bool) -> Resemblance {
+    fn searched(base: &dyn ReadAt, target: &Vec<u8>, near: bool) -> Resemblance {
         let blocks = (target.len() / BLOCK_LEN) as u32;
         let parts = [Part {
             start: 0,
@@ -288,11 +291,31 @@ mod tests {
         assert!(searched(&base, &target, true).index().is_some());
     }
 
+    /// A base of so many bytes of data, which nothing reads.
+    struct Large(u64);
+
+    impl ReadAt for Large {
+        fn len(&self) -> u64 {
+            self.0
+        }
+
+        fn read_exact_at(&self, _buf: &mut [u8], _offset: u64) -> Result<(), SourceError> {
+            panic!("the base is read");
+        }
+    }
+
     #[test]
     fn the_rest_of_a_large_base_is_not_searched() {
-        let (base, target) = (noise(1, LEN), noise(2, LEN / 40));
-        let found = searched(&base, &target, true);
+        let found = searched(&Large(LITTLE + PART_LEN), &noise(2, LEN / 40), true);
         assert!(found.is_uncertain() && found.index().is_none());
+    }
+
+    #[test]
+    fn a_small_base_is_searched_for_a_little_that_is_new() {
+        let base = noise(1, LEN);
+        let at = LEN / 2 + 999;
+        let target = base[at..at + (64 << 10)].to_vec();
+        assert!(searched(&base, &target, true).index().is_some());
     }
 
     fn run(start: u32, len: u32, from: u32) -> Run {

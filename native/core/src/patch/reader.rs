@@ -1,16 +1,14 @@
 //! Reading the target of a patch through base and patch.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use diffcache_base::hex;
-use diffcache_base::locks::Unpoisoned;
-use zstd_safe::{DCtx, SafeResult};
 
 use super::error::PatchError;
 use super::format::{
     decode_frames, decode_map, frame_check, read_meta, Coded, Frame, FrameKind, Header, HEADER_LEN,
 };
+use super::frame_cache::{decompress, Decoded, FrameCache};
 use super::leaves::{changed_leaves, leaf_runs};
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use crate::manifest::{leaf_count, Hash, LeafHash, Manifest, LEAF_SIZE};
@@ -20,14 +18,9 @@ use crate::task::Task;
 
 /// Ranges of the base closer than this are read in one go.
 const BASE_GAP: u64 = 16 << 10;
-/// Frames kept decoded for the next read: a 256 KiB window touches three at most, for two readers.
-const CACHED_FRAMES: usize = 6;
-
-/// How a dictionary of zstd's own format begins (RFC 8878, section 5).
-const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xA4, 0x30, 0xEC];
-
-/// Index and bytes of a decoded frame.
-type Decoded = (u32, Arc<Vec<u8>>);
+/// Frames that are decoded at a time, and most blocks of them (32 MiB) but for the first.
+const DECODED_FRAMES: usize = 32;
+const DECODED_BLOCKS: u32 = 1 << 13;
 
 /// An opened and checked patch: everything but the frames themselves is in memory.
 pub struct PatchFile<P> {
@@ -226,13 +219,26 @@ impl<P: ReadAt> PatchFile<P> {
         wanted.sort_unstable();
         wanted.dedup();
         // A few at a time bounds the memory for any length of `buf`.
-        for group in wanted.chunks(32) {
+        let mut rest = wanted.as_slice();
+        while !rest.is_empty() {
+            let (group, after) = rest.split_at(self.affordable(rest));
             let decoded = self.decode(base, group, cache)?;
             for run in runs {
                 self.copy_run(run, &decoded, first, buf);
             }
+            rest = after;
         }
         Ok(())
+    }
+
+    /// Returns how many of the first frames of a list are decoded at a time, at least one.
+    fn affordable(&self, wanted: &[u32]) -> usize {
+        let blocks = wanted.iter().scan(0, |sum, index| {
+            *sum += self.coded.frames[*index as usize].blocks;
+            Some(*sum)
+        });
+        let few = blocks.take(DECODED_FRAMES);
+        few.take_while(|sum| *sum <= DECODED_BLOCKS).count().max(1)
     }
 
     /// Copies what a run of literals takes from the decoded frames.
@@ -402,94 +408,4 @@ fn copy_from_base(
         }
     }
     Ok(())
-}
-
-/// Decompresses a frame whose dictionary was its prefix; returns the number of bytes, or zstd's error.
-fn decompress(
-    bytes: &[u8],
-    dict: &[u8],
-    raw: &mut Vec<u8>,
-    cache: &FrameCache,
-) -> Result<SafeResult, PatchError> {
-    if dict.starts_with(&DICTIONARY_MAGIC) {
-        // What a base has is content, and no dictionary of zstd's own format.
-        let mut context = new_context()?;
-        context.ref_prefix(dict).map_err(PatchError::from_zstd)?;
-        return Ok(context.decompress(raw, bytes));
-    }
-    cache.with_context(|context| context.decompress_using_dict(raw, bytes, dict))
-}
-
-fn new_context<'a>() -> Result<DCtx<'a>, PatchError> {
-    DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))
-}
-
-/// The frames decoded last. Shared by threads; one that is poisoned by a panic elsewhere still holds only whole frames.
-#[derive(Default)]
-pub struct FrameCache {
-    frames: Mutex<VecDeque<Decoded>>,
-    /// Contexts of zstd that are not in use: to create one costs about as much as to decompress a small frame.
-    contexts: Mutex<Vec<DCtx<'static>>>,
-}
-
-impl FrameCache {
-    /// Runs `work` with a context that was used before, or with a new one.
-    fn with_context<T>(&self, work: impl FnOnce(&mut DCtx<'static>) -> T) -> Result<T, PatchError> {
-        let kept = self.contexts.lock().unpoisoned().pop();
-        let mut context = kept.map_or_else(new_context, Ok)?;
-        let result = work(&mut context);
-        self.contexts.lock().unpoisoned().push(context);
-        Ok(result)
-    }
-
-    fn get(&self, index: u32) -> Option<Arc<Vec<u8>>> {
-        let frames = self.frames.lock().unpoisoned();
-        frames
-            .iter()
-            .find(|(have, _)| *have == index)
-            .map(|(_, bytes)| Arc::clone(bytes))
-    }
-
-    fn put(&self, index: u32, bytes: &Arc<Vec<u8>>) {
-        let mut frames = self.frames.lock().unpoisoned();
-        if frames.len() >= CACHED_FRAMES {
-            frames.pop_front();
-        }
-        frames.push_back((index, Arc::clone(bytes)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use zstd_safe::CCtx;
-
-    use super::*;
-    use crate::images::noise;
-
-    /// Contexts are used again, whatever the frame before was.
-    #[test]
-    fn a_dictionary_is_content_whatever_it_begins_with() {
-        let cache = FrameCache::default();
-        let mut magic = noise(1, 3 * BLOCK_LEN);
-        magic[..4].copy_from_slice(&DICTIONARY_MAGIC);
-        let target = [&magic[100..9000], &noise(2, 500)[..]].concat();
-        for dict in [&magic[..], &magic[4..], &[], b"ab", &magic[..]] {
-            let mut coder = CCtx::create();
-            coder.ref_prefix(dict).unwrap();
-            let mut coded = Vec::with_capacity(2 * target.len());
-            coder.compress2(&mut coded, &target).unwrap();
-            let mut raw = Vec::with_capacity(target.len());
-            let length = decompress(&coded, dict, &mut raw, &cache).unwrap();
-            assert_eq!(length, Ok(target.len()));
-            assert!(raw == target);
-            // What is damaged leaves a context that can be used.
-            let mut short = Vec::with_capacity(target.len());
-            assert!(
-                decompress(&coded[..coded.len() - 9], dict, &mut short, &cache)
-                    .unwrap()
-                    .is_err()
-            );
-        }
-        assert_eq!(cache.contexts.lock().unpoisoned().len(), 1);
-    }
 }

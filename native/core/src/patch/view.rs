@@ -4,7 +4,8 @@ use diffcache_base::hex;
 
 use super::apply::target_leaf_len;
 use super::format::LEAF_BLOCKS;
-use super::reader::{FrameCache, PatchFile};
+use super::frame_cache::FrameCache;
+use super::reader::PatchFile;
 use super::runs::{within, Src, BLOCK};
 use super::PatchError;
 use crate::manifest::{is_zero, leaf_hash, Manifest, LEAF_SIZE};

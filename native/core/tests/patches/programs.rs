@@ -151,3 +151,16 @@ proptest! {
         prop_assert!(std::fs::read(&image).unwrap() == target);
     }
 }
+
+/// What a journal of a file system has: the same again and again, at any offset, of which the base has a little.
+#[test]
+fn what_repeats_in_the_target_is_not_torn_apart_for_a_little_of_the_base() {
+    let period = noise(5, 20_011);
+    let target: Vec<u8> = period.iter().copied().cycle().take(4 << 20).collect();
+    let base = [noise(6, 100_001), period[9_000..12_000].to_vec()].concat();
+    let patch = make(&base, &target, 3);
+    assert!(patch.len() < 40_000, "{}", patch.len());
+    assert!(worst_window(&base, &patch) <= 512 << 10);
+    let target_manifest = manifest(&target);
+    assert!(rebuild_by_sink(&base, &patch, &target_manifest).unwrap() == target);
+}

@@ -16,7 +16,8 @@ use std::time::Instant;
 use diffcache_base::hex;
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::patch::format::{frame_check, Frame, Header, HEADER_LEN};
-use diffcache_core::patch::reader::{FrameCache, PatchFile};
+use diffcache_core::patch::frame_cache::FrameCache;
+use diffcache_core::patch::reader::PatchFile;
 use diffcache_core::patch::PatchError;
 use diffcache_core::source::{FileSource, ReadAt};
 

@@ -20,7 +20,7 @@ pub const MAX_RUNS: usize = 1 << 24;
 /// Most frames of a patch: 640 MiB in memory, for 2 TiB of literals at the least.
 pub const MAX_FRAMES: usize = 1 << 24;
 /// Most blocks in a frame.
-pub const MAX_FRAME_BLOCKS: u32 = 256;
+pub const MAX_FRAME_BLOCKS: u32 = 1024;
 /// Most blocks of base in the dictionary of a frame.
 pub const MAX_DICT_BLOCKS: u32 = 256;
 /// Largest image, 64 MiB less than 16 TiB: block numbers have 32 bits, also those of the blocks after a piece of work that begins inside an image.
