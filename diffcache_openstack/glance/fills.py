@@ -33,6 +33,8 @@ import typing
 INTENT_SECONDS = 5.0
 # Over which the rate of a file is measured.
 PACE_SECONDS = 30.0
+# For so long nobody follows a file that was too slow.
+_SLOW_SECONDS = 10 * PACE_SECONDS
 _POLL_SECONDS = 0.05
 _TRIES = 5
 _INTENT = '.intent'
@@ -82,8 +84,9 @@ class Fills:
         self._directory = directory
         self._least_rate = least_rate
         self._clock = clock
-        # By image, the file that was too slow.
-        self._slow: dict[str, int] = {}
+        # By image, the file that was too slow, and until when that counts:
+        # another file may get its number.
+        self._slow: dict[str, tuple[int, float]] = {}
 
     def progress(self, file: typing.BinaryIO) -> Progress:
         """Watch a file that :meth:`begin` returned."""
@@ -160,7 +163,8 @@ class Fills:
                 elif alone:
                     raise BrokenOff(image_id, offset)
                 elif progress.is_slow():
-                    self._slow[image_id] = os.fstat(fd).st_ino
+                    self._slow[image_id] = (
+                        os.fstat(fd).st_ino, self._clock() + _SLOW_SECONDS)
                     raise BrokenOff(image_id, offset, 'was too slow')
                 else:
                     time.sleep(_POLL_SECONDS)
@@ -188,8 +192,10 @@ class Fills:
 
     def _is_slow(self, image_id: str) -> bool:
         """Return whether the file being written is one that was too slow."""
+        number, until = self._slow.get(image_id, (0, 0.0))
         try:
-            if self._slow.get(image_id) == self.path(image_id).stat().st_ino:
+            if (self._clock() < until
+                    and self.path(image_id).stat().st_ino == number):
                 return True
         except FileNotFoundError:
             pass

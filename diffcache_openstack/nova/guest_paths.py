@@ -17,10 +17,14 @@ by NBD.
 """
 
 import collections.abc
+import os
+import time
 import typing
 
 from diffcache_openstack.nova import connections
+from diffcache_openstack.nova import guest_disks
 import nova.conf
+from nova import exception as nova_exception
 from nova.objects import block_device
 from nova.virt import hardware
 from nova.virt.libvirt import blockinfo
@@ -33,6 +37,12 @@ BUS = 'virtio'
 # what was added since: such a disk would wait for ever after a failure.
 WAS_STARTED = ('it was attached after its server was started; a hard reboot'
                ' decides anew')
+# Each takes one of the eight regions of memory that a guest's process maps at
+# most, and the first one two.
+MOST_NODES = 4
+# The agent has a cache that was stopped serve its volumes again within.
+_SOCKET_SECONDS = 30.0
+_PAUSE_SECONDS = 0.5
 # Of a volume type: QEMU enforces them, the cache does not.
 _LIMITS = frozenset(
     f'{what}_{unit}_sec{burst}' for what in ('total', 'read', 'write')
@@ -69,3 +79,24 @@ def nbd_reason(connection: connections.Connection, instance: typing.Any,
                                               instance.image_meta):
         return 'the memory of its server is encrypted'
     return of_server(instance)
+
+
+def await_sockets(document: str) -> None:
+    """Wait until a server's volumes are served by vhost-user.
+
+    QEMU would wait without end, and libvirt with it.
+
+    :param document: of the server that is to be started
+    :raises InstancePowerOnFailure: one is not
+    """
+    deadline = time.monotonic() + _SOCKET_SECONDS
+    disks = [disk for disk in guest_disks.cached(document) if disk.is_vhost]
+    while missing := [
+            disk for disk in disks
+            if not os.path.exists(disk.element.find('source').get('path'))]:
+        if time.monotonic() > deadline:
+            raise nova_exception.InstancePowerOnFailure(
+                reason=f'The SSD cache does not serve volume'
+                f' {missing[0].volume_id} by vhost-user any more; reboot the'
+                f' server hard.')
+        time.sleep(_PAUSE_SECONDS)

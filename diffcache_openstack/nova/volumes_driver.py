@@ -129,10 +129,24 @@ class VolumesDriver(driver.LibvirtDriver):
                 and self._wants_hugepages(self._get_host_numa_topology(),
                                           instance.numa_topology)):
             return 'the memory of its server is not shared'
+        if instance.numa_topology is not None \
+                and len(instance.numa_topology.cells) > guest_paths.MOST_NODES:
+            return 'its server has too many NUMA nodes'
         with contextlib.suppress(nova_exception.InstanceNotFound):
-            self._host.get_guest(instance)
-            return guest_paths.WAS_STARTED
+            # One that was powered off, for a resize, is started anew.
+            if self._host.get_guest(instance).is_active():
+                return guest_paths.WAS_STARTED
         return None
+
+    def _create_guest(self, context: typing.Any, xml: str,
+                      instance: typing.Any, *args: typing.Any,
+                      **kwargs: typing.Any) -> typing.Any:
+        """Start a server, once its volumes are there.
+
+        :raises InstancePowerOnFailure: one is not served by vhost-user
+        """
+        guest_paths.await_sockets(xml)
+        return super()._create_guest(context, xml, instance, *args, **kwargs)
 
     def _get_guest_memory_backing_config(
             self, inst_topology: typing.Any, numatune: typing.Any,

@@ -154,12 +154,13 @@ class Hydrations:
                     f'The hydration of server {server_id} was changed since:'
                     f' its generation is {record.generation}; read it and try'
                     f' again.')
-            self._apply(status, settings)
+            # The record that is kept here has the settings before.
             if 'rate' in settings:
                 self._note_rates(status, dict.fromkeys(
                     (each.id for each
                      in self._servers.of(status['content_id'])),
                     settings['rate']))
+            self._apply(status, settings)
             return self._describe(server,
                                   self._daemon.image(status['content_id']))
 

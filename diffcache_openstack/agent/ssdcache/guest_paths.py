@@ -79,10 +79,13 @@ class GuestPaths:
 
         :raises RetryableError: the cache does not answer
         """
-        kept = self._store.wanted()
+        kept = {name for name, wanted in self._store.wanted().items()
+                if wanted.nbd_reason is None}
+        if not kept:
+            return []
         return [name for name, state in self._engine.volumes().items()
-                if name in kept and kept[name].nbd_reason is None
-                and state.vhost is None and state.state != choices.HELD]
+                if name in kept and state.vhost is None
+                and state.state != choices.HELD]
 
     def reopen(self, name: str) -> None:
         """Serve a volume again whose guest tries to connect.

@@ -171,7 +171,9 @@ class Seals:
                 del self._seals[key]
         LOG.warning('Object %s of %s is read again before it is used, as it'
                     ' could not be written: %s', key.id, key.kind, reason)
-        files.forget_cached(path)
+        # Without its seal it is read again in any case.
+        with contextlib.suppress(OSError):
+            files.forget_cached(path)
 
     def _load(self) -> dict[views.Key, Seal]:
         document = files.read_json(self._path)

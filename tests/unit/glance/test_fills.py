@@ -135,9 +135,17 @@ class FillsTest(base.TestCase):
 
     def path_changes_its_inode(self):
         """Another leader is followed, whatever an earlier one was."""
-        self.fills._slow[IMAGE] = -1
+        self.fills._slow[IMAGE] = (-1, self.now + 1)
         self.assertTrue(self.fills.lead_or_follow(IMAGE))
         self.assertEqual({}, self.fills._slow)
+
+    def test_another_leader_whose_file_got_the_number_of_a_slow_one(self):
+        with self.fills.begin(IMAGE) as file:
+            number = os.fstat(file.fileno()).st_ino
+            self.fills._slow[IMAGE] = (number, self.now + 1)
+            self.assertFalse(self.fills.lead_or_follow(IMAGE))
+            self.now += 1
+            self.assertTrue(self.fills.lead_or_follow(IMAGE))
 
     def test_a_leader_that_is_fast_enough(self):
         with self.fills.begin(IMAGE) as file:

@@ -11,6 +11,7 @@
 #    under the License.
 """Servers with volumes that bypass QEMU."""
 
+import os
 import types
 from unittest import mock
 
@@ -21,6 +22,7 @@ from nova import exception
 from nova.objects import flavor
 import nova.virt.libvirt.driver
 
+from diffcache_openstack.nova import guest_paths
 from diffcache_openstack.nova import volumes_driver
 from tests.unit.nova import test_driver
 from tests.unit.nova import test_guest_disks
@@ -75,6 +77,31 @@ class TestRefused(VhostTest):
         own.assert_not_called()
 
 
+class TestStart(VhostTest):
+
+    def start(self):
+        return self.driver._create_guest(None, test_guest_disks.DOCUMENT,
+                                         self.server, pause=True)
+
+    def test_with_volumes_that_are_there(self):
+        own = self.patch(NOVA, '_create_guest', return_value='guest')
+        exists = self.patch(os.path, 'exists', side_effect=[False, True])
+        self.patch(guest_paths.time, 'sleep')
+        self.assertEqual('guest', self.start())
+        self.assertEqual(2, exists.call_count)
+        own.assert_called_once_with(None, test_guest_disks.DOCUMENT,
+                                    self.server, pause=True)
+
+    def test_without_a_volume(self):
+        """Regression: QEMU waited for its socket for ever."""
+        own = self.patch(NOVA, '_create_guest')
+        self.patch(guest_paths, '_SOCKET_SECONDS', -1)
+        error = self.assertRaises(exception.InstancePowerOnFailure,
+                                  self.start)
+        self.assertIn(VOLUME, str(error))
+        own.assert_not_called()
+
+
 class TestEnd(VhostTest):
 
     def test_the_cache_learns_that_its_server_ended(self):
@@ -121,13 +148,28 @@ class TestMemory(VhostTest):
         self.set('file_backed_memory', 1024, 'libvirt')
         self.assertIsNone(self.driver._nbd_reason(self.server))
 
+    def test_one_that_was_powered_off(self):
+        """As for a resize on its host."""
+        self.want()
+        self.guest.is_active.return_value = False
+        self.assertIsNone(self.driver._nbd_reason(self.server))
+
+    def test_many_nodes(self):
+        self.guest.is_active.return_value = False
+        self.want()
+        self.server.numa_topology = types.SimpleNamespace(cells=[None] * 4)
+        self.patch(self.driver, '_wants_hugepages', return_value=False)
+        self.assertIsNone(self.driver._nbd_reason(self.server))
+        self.server.numa_topology.cells.append(None)
+        self.assert_keeps_nbd('NUMA')
+
     def test_huge_pages(self):
         self.get_guest.side_effect = exception.InstanceNotFound(
             instance_id='i')
         self.patch(self.driver, '_get_host_numa_topology')
         pages = self.patch(self.driver, '_wants_hugepages',
                            return_value=False)
-        self.server.numa_topology = mock.Mock()
+        self.server.numa_topology = types.SimpleNamespace(cells=[None])
         self.assert_keeps_nbd('not shared')
         pages.return_value = True
         self.assertIsNone(self.driver._nbd_reason(self.server))

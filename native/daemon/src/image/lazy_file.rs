@@ -158,6 +158,10 @@ impl LazyFile {
             let _ = completed.compare_exchange(0, now, order, order);
             let complete = self.shared.counter(Counter::Complete);
             complete.store(1, Ordering::Release);
+            // What the disk has lost meanwhile was noted before.
+            if !self.leaves.is_complete() {
+                complete.store(0, Ordering::Release);
+            }
         }
     }
 

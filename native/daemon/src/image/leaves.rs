@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
@@ -106,6 +106,10 @@ pub struct Leaves<F = File> {
     is_new: bool,
     /// Whether leaves were kept since the last sync.
     is_dirty: AtomicBool,
+    /// Held over a sync and what follows from it: the kernel reports to one caller alone what it could not write.
+    syncing: Mutex<()>,
+    /// Whether the disk loses what it is given.
+    is_failing: AtomicBool,
     /// Whether the disk had no room at the last look.
     is_full: AtomicBool,
     /// Whether nothing is kept any more. Shared by those that keep or verify a leaf, so that the end, and a doubt in all leaves, wait for them.
@@ -138,8 +142,16 @@ impl Leaves {
         &self.data
     }
 
+    /// Note whether the disk loses what it is given: then only what is read is fetched.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+    }
+
     /// Return whether the disk has room for more than what is being read.
     pub fn has_room(&self) -> bool {
+        if self.is_failing.load(Ordering::Relaxed) {
+            return false;
+        }
         let Ok(disk) = rustix::fs::fstatvfs(&self.data) else {
             return true; // What cannot tell is tried.
         };
@@ -183,6 +195,8 @@ impl<F: Storage> Leaves<F> {
             Found::Sealed(marked) => (marked, VERIFIED),
         };
         if state == CLAIMED {
+            // What is not on the disk yet would not be dropped. What cannot be written is found wrong.
+            let _ = data.sync();
             data.forget_cached();
         }
         let states: Vec<u8> = marked
@@ -197,7 +211,9 @@ impl<F: Storage> Leaves<F> {
             verified: AtomicU64::new(verified as u64),
             lost: AtomicU64::new(0),
             is_new,
-            is_dirty: AtomicBool::new(false),
+            is_dirty: AtomicBool::new(state == CLAIMED),
+            syncing: Mutex::new(()),
+            is_failing: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             states: states.into_iter().map(AtomicU8::new).collect(),
             is_closed: RwLock::new(false),
@@ -388,6 +404,7 @@ impl<F: Storage> Leaves<F> {
     /// # Errors
     /// Of the local disk.
     pub fn flush(&self) -> io::Result<()> {
+        let _turn = self.syncing.lock().unpoisoned();
         if !self.is_dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
@@ -421,6 +438,8 @@ impl<F: Storage> Leaves<F> {
         let mut is_closed = self.is_closed.write().unpoisoned();
         *is_closed = true;
         drop(is_closed);
+        // A sync that fails now has all leaves doubted first.
+        let _turn = self.syncing.lock().unpoisoned();
         let states: Vec<u8> = self
             .states
             .iter()

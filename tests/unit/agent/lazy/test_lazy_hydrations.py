@@ -114,6 +114,14 @@ class TestChanges(HydrationsTest):
         self.assertEqual([{'rate': 5000}, {'rate': None}],
                          self.daemon.changes)
 
+    def test_a_rate_and_a_pause_at_once(self):
+        """Regression: it was not hydrated again when the pause was over."""
+        found = self.change(0, rate=5000, paused=True)
+        self.assertEqual((True, 5000), (found.paused, found.rate))
+        found = self.change(1, paused=False)
+        self.assertEqual((False, 'idle', 5000),
+                         (found.paused, found.mode, found.rate))
+
     def test_a_pause_keeps_the_deadline(self):
         self.change(0, deadline=60, rate=9)
         found = self.change(1, paused=True)

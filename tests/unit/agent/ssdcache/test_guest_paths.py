@@ -126,6 +126,12 @@ class TestReopen(GuestPathsTest):
         self.volumes.reopen_vhost()
         self.assertIsNotNone(self.engine.volumes()['a'].vhost)
 
+    def test_a_cache_that_serves_none_so_is_not_asked(self):
+        self.volumes.detach('a')
+        with mock.patch.object(self.engine, 'volumes',
+                               side_effect=AssertionError):
+            self.volumes.reopen_vhost()
+
     def test_not_while_it_is_held_or_detached(self):
         self.engine.dirty('a', 1, choices.HELD)
         self.volumes.reopen_vhost()

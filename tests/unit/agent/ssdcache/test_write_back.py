@@ -562,7 +562,7 @@ class TestHolds(HoldsTest):
         self.volumes.queue('a', 2.0)
         self.assertEqual({'a': 2.0}, self.engine.queued)
         self.volumes.end_queue('a')
-        self.assertIn('have gone on', str(self.assertRaises(
+        self.assertIn('were resumed', str(self.assertRaises(
             exceptions.NotFound, self.volumes.end_queue, 'a')))
         self.assertRaises(exceptions.NotFound, self.volumes.queue, 'b', 2.0)
 

@@ -181,6 +181,22 @@ class TestSeals(SealsTest):
         self.assertTrue(self.held.verify(lost))
         self.assertTrue(self.is_intact(lost))
 
+    def test_one_that_cannot_be_opened_keeps_no_other_from_the_record(self):
+        lost, sound = self.put(), self.put(OTHER)
+        path, sync = self.held.path(lost), files.sync
+
+        def fail(opened):
+            if opened == path:
+                raise OSError(errno.EMFILE, 'too many')
+            sync(opened)
+
+        self.patch(files, 'sync', fail)
+        self.patch(files, 'forget_cached', fail)
+        self.held.save_seals()
+        self.start()
+        self.assertTrue(self.is_intact(sound))
+        self.assertFalse(self.is_intact(lost))
+
     def test_a_damaged_record_counts_for_nothing(self):
         for text in ('{', '[]', '{"images/ab": ["x"]}', '{"a": [1]}',
                      '{"images/ab": [1, 2, 3, 4, 5, null]}'):

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
 
@@ -19,6 +19,8 @@ use crate::sources::source::REQUEST_TIME;
 const NS_PER_S: f64 = 1e9;
 /// How often what has arrived is made durable: for so long at most the disk may lose some of it unnoticed.
 const FLUSH_PAUSE: Duration = Duration::from_secs(3);
+/// The same after the disk has lost some again and again.
+const LONGEST_FLUSH_PAUSE: Duration = Duration::from_secs(3600);
 
 impl LazyFile {
     /// Return how many threads prefetch.
@@ -100,18 +102,29 @@ impl LazyFile {
         false
     }
 
-    /// Make durable what arrives, without end.
+    /// Make durable what arrives, without end. While the disk loses it again and again, less and less is fetched that nothing reads.
     pub fn keep_durable(&self) {
+        let (mut pause, mut failed) = (FLUSH_PAUSE, Instant::now());
         loop {
             std::thread::sleep(FLUSH_PAUSE);
-            self.flush();
+            if self.flush() {
+                if failed.elapsed() > 2 * pause {
+                    pause = FLUSH_PAUSE;
+                }
+                continue;
+            }
+            pause = (2 * pause).min(LONGEST_FLUSH_PAUSE);
+            self.leaves.set_failing(true);
+            std::thread::sleep(pause);
+            self.leaves.set_failing(false);
+            failed = Instant::now();
         }
     }
 
-    /// Make durable what has arrived; verify an image that was whole if the disk has lost any of it.
-    pub(super) fn flush(&self) {
+    /// Make durable what has arrived, and return whether it is; verify an image that was whole if the disk has lost any of it.
+    pub(super) fn flush(&self) -> bool {
         let Err(error) = self.leaves.flush() else {
-            return;
+            return true;
         };
         log::warn!(
             "Verifying what is kept of {}, which could not be written to the disk: {error}",
@@ -120,6 +133,7 @@ impl LazyFile {
         let complete = self.shared.counter(Counter::Complete);
         complete.store(0, Ordering::Release);
         self.verify_left();
+        false
     }
 
     /// Fetch all chunks, and again those that the disk loses, without end.
