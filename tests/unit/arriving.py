@@ -11,6 +11,8 @@
 #    under the License.
 """Images that are arriving at a host, for tests."""
 
+import copy
+
 from diffcache_openstack.agent.lazy import lazy_hydrations
 from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.common import exceptions
@@ -49,14 +51,14 @@ class Daemon:
     def images(self):
         """The status of each image."""
         self._check()
-        return list(self.served.values())
+        return copy.deepcopy(list(self.served.values()))
 
     def image(self, content_id):
         """The status of one."""
         self._check()
         if content_id not in self.served:
             raise exceptions.NotFound('not served')
-        return self.served[content_id]
+        return copy.deepcopy(self.served[content_id])
 
     def change(self, content_id, changed):
         """Change hydration and rate, as diffcached does."""
