@@ -175,8 +175,8 @@ def read(run: runs.Run, stack: contextlib.ExitStack) -> Pair:
         site.folder / 'versions', site.socket)
     lazy = lazy_versions.LazyVersions(
         site.daemon, reads, lazy_servers.Servers(site.folder / 'servers'),
-        {'hydrate': 'none', 'wait': 60.0, 'prefetch': False},
         threads.KeyedLocks())
+    options = {'hydrate': 'none', 'wait': 60.0, 'prefetch': False}
 
     def saved(name: str, size: int, base: pathlib.Path | None = None
               ) -> version_reads.ReadVersion:
@@ -191,10 +191,10 @@ def read(run: runs.Run, stack: contextlib.ExitStack) -> Pair:
     other, own = saved('other', MIB, site.large), saved('own', MIB)
 
     def work() -> None:
-        assert lazy.open(own, None)['path']
+        assert lazy.open(own, options)['path']
 
     work()
-    return clocked(work), lambda: lazy.open(other, None)
+    return clocked(work), lambda: lazy.open(other, options)
 
 
 class _Volumes(cached_volumes.CachedVolumes):

@@ -131,9 +131,9 @@ class PlainStoreTest(VersionsCase):
         served = lazy_versions.LazyVersions(
             self.daemon, self.versions,
             lazy_servers.Servers(self.folder / 'servers'),
-            {'hydrate': 'idle', 'wait': 30.0, 'prefetch': False},
             threads.KeyedLocks())
-        opened = served.open(self.described(), rate=1)
+        opened = served.open(self.described(), {
+            'hydrate': 'idle', 'wait': 30.0, 'prefetch': False, 'rate': 1})
         expected = self.disk.read_bytes()
         [found] = self.wait_until(lambda: [
             each for each in self.daemon.images() if each['present']])
