@@ -566,4 +566,4 @@ class TestRefused(CacheTest):
     def test_missing_origin(self):
         text = self.refused('--capacity', '64', '--format', '--volume',
                             f'a={self.directory}/none')
-        self.assertIn('none: No such file or directory', text)
+        self.assertIn(f'there is no file or device {self.directory}/none', text)
