@@ -566,4 +566,4 @@ class TestRefused(CacheTest):
     def test_missing_origin(self):
         text = self.refused('--capacity', '64', '--format', '--volume',
                             f'a={self.directory}/none')
-        self.assertIn(f'there is no file or device {self.directory}/none', text)
+        self.assertIn(f'no file or device {self.directory}/none', text)
