@@ -26,6 +26,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import volume_points
+from diffcache_openstack.versions.save import save_uploads
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions import version_store
 from tests import base
@@ -240,7 +241,7 @@ class TestVolumes(base.TestCase):
                     name == 'block-export-add'),
                 (saving._Save, '_add', lambda _save, request, *_args:
                     request.series == 'v2'),
-                (saving._Save, '_commit', lambda *_args: True),
+                (save_uploads.SaveUploads, 'commit', lambda *_args: True),
                 (volume_points, 'clear', lambda monitor: len(
                     monitor.command('query-fdsets')) > 0)):
             with self.subTest(what=what):
