@@ -33,7 +33,7 @@ import typing
 INTENT_SECONDS = 5.0
 # Over which the rate of a file is measured.
 PACE_SECONDS = 30.0
-# For so long nobody follows a file that was too slow.
+# Seconds for which a file that was too slow is not followed.
 _SLOW_SECONDS = 10 * PACE_SECONDS
 _POLL_SECONDS = 0.05
 _TRIES = 5

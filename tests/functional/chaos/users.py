@@ -11,6 +11,7 @@
 #    under the License.
 """What users do meanwhile, and what they were promised."""
 
+import abc
 import collections
 import hashlib
 import pathlib
@@ -47,7 +48,7 @@ class Wrong(Exception):
     """A promise that was not kept."""
 
 
-class User:
+class User(abc.ABC):
     """Repeats something in a thread until it is to end.
 
     :ivar counts: how often it came to what
@@ -73,9 +74,9 @@ class User:
             self.wrong.append(f'{self} does not end: ' + ''.join(
                 traceback.format_stack(stack)))
 
+    @abc.abstractmethod
     def act(self) -> str:
         """Do it once; return what it came to."""
-        raise NotImplementedError
 
     def _run(self):
         while not self._end.wait(_PAUSE_SECONDS):

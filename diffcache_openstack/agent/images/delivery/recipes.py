@@ -173,7 +173,7 @@ class ImageFiles:
                 return None
             self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
         try:
-            # No lease, which may be of a borrowed file that nobody verified.
+            # A lease could be of a borrowed file, which was not verified.
             return file_cache.FileReader(
                 stack.enter_context(self._held.opened(key)).path)
         except exceptions.ObjectMissing:
