@@ -318,6 +318,14 @@ impl Campaign {
         }
     }
 
+    fn keep_all(&self, leaves: &Leaves<Disk>) {
+        for chunk in 0..leaves.chunk_count() {
+            let (start, len) = leaves.chunk_range(chunk);
+            let bytes = &self.fixture.content[start as usize..start as usize + len];
+            leaves.keep(chunk, bytes).unwrap();
+        }
+    }
+
     fn keep_some(&mut self, leaves: &Leaves<Disk>) {
         let chunk = self.random.next(leaves.chunk_count());
         let (start, len) = leaves.chunk_range(chunk);
@@ -444,25 +452,18 @@ fn no_leaf_is_served_wrong_on_disks_that_fail() {
 fn what_the_disk_has_lost_is_verified_before_its_next_use() {
     let mut campaign = Campaign::new(7);
     let leaves = campaign.open().unwrap();
-    let keep_all = |leaves: &Leaves<Disk>| {
-        for chunk in 0..leaves.chunk_count() {
-            let (start, len) = leaves.chunk_range(chunk);
-            let bytes = &campaign.fixture.content[start as usize..start as usize + len];
-            leaves.keep(chunk, bytes).unwrap();
-        }
-    };
     campaign.data.set_faults(Faults {
         sync_loses: 1,
         ..Faults::default()
     });
-    keep_all(&leaves);
+    campaign.keep_all(&leaves);
     assert!(leaves.is_complete());
     assert!(leaves.flush().is_err());
     campaign.data.forget_cached();
     assert!(!leaves.is_complete());
     campaign.check(&leaves, 7);
     campaign.data.set_faults(Faults::default());
-    keep_all(&leaves);
+    campaign.keep_all(&leaves);
     leaves.flush().unwrap();
     campaign.data.forget_cached();
     assert!(leaves.is_complete());
@@ -474,11 +475,7 @@ fn what_the_disk_has_lost_is_verified_before_its_next_use() {
 fn a_close_beside_a_sync_that_fails_seals_nothing() {
     let mut campaign = Campaign::new(7);
     let leaves = Arc::new(campaign.open().unwrap());
-    for chunk in 0..leaves.chunk_count() {
-        let (start, len) = leaves.chunk_range(chunk);
-        let bytes = &campaign.fixture.content[start as usize..start as usize + len];
-        leaves.keep(chunk, bytes).unwrap();
-    }
+    campaign.keep_all(&leaves);
     campaign.data.set_faults(Faults {
         sync_loses: 1,
         ..Faults::default()
