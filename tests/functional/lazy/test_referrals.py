@@ -133,6 +133,10 @@ class ReferralsTest(services.LazyServicesTest):
 class TestFollowed(ReferralsTest):
 
     def test_a_busy_home_refers_to_a_host_that_asked_before(self):
+        later = [start + at * _CHUNK for start in (self.first, self.second)
+                 for at in (1, 2, 3)]
+        for start in later:
+            self.check_read(self.holder, start)
         with self.busy_home():
             before = self.holder.status()['peers']['requests']
             self.check_read(self.last, self.first)
@@ -142,10 +146,17 @@ class TestFollowed(ReferralsTest):
                          self.referrals(self.home))
         self.assertEqual({'given': 0, 'followed': 1, 'failed': 0},
                          self.referrals(self.last))
-        self.check_fetched_once()
-        # It is not busy any more.
-        self.check_read(self.last, self.second)
-        self.assertEqual(1, self.referrals(self.home)['given'])
+        self.check_sent((2 + len(later)) * _CHUNK)
+        # It is not busy any more, at the latest soon after it was answered:
+        # readers have all bytes before the home knows that they were sent.
+        remaining = iter(later)
+        self.wait_until(lambda: self.is_answered(next(remaining)))
+
+    def is_answered(self, start):
+        """Read with the last host, and say that the home did not refer it."""
+        given = self.referrals(self.home)['given']
+        self.check_read(self.last, start)
+        return self.referrals(self.home)['given'] == given
 
     def test_a_chunk_that_is_arriving_at_the_other_host_is_waited_for(self):
         with concurrent.futures.ThreadPoolExecutor(1) as pool, \

@@ -22,6 +22,7 @@ import uuid
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.nova import block_nodes
+from diffcache_openstack.nova import guest_disks
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.ssdcache import control
 from tests.functional.fixtures import libvirt as libvirts
@@ -66,7 +67,8 @@ class TestExtend(test_attach.AttachTest):
         self.domain.create()
         self.monitor = qemu_monitor.Monitor(libvirt, libvirt_qemu,
                                             self.domain)
-        self.disk = volume_nodes.find(self.domain.XMLDesc(0), 'a')
+        self.disk = volume_nodes.of(
+            guest_disks.find(self.domain.XMLDesc(0), 'a'))
         if 'libvirt-1-format' not in self.nodes():
             self.skipTest('needs libvirt before 11.3, whose raw disks have a'
                           ' node of a format')
@@ -187,7 +189,7 @@ class TestExtendAnew(test_attach.AttachTest):
         self.addCleanup(process.kill)
         self.monitor = PlainMonitor(path)
         self.addCleanup(self.monitor.close)
-        self.disk = volume_nodes.CachedDisk(
+        self.disk = volume_nodes.Nodes(
             'vda', block_nodes.Layer('volume a', '1', {}, {}), waits=True)
 
     def grow(self, size):

@@ -15,6 +15,8 @@ import sys
 import types
 from unittest import mock
 
+import fixtures
+
 from diffcache_openstack.agent.versions import guest_volumes
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.common import exceptions
@@ -257,7 +259,8 @@ class TestVolumes(GuestsTest):
         def command(domain, request, files, flags):
             sent.append((request, files))
             return '{"return": 7}', []
-        sys.modules['libvirt_qemu'].qemuMonitorCommandWithFiles = command
+        self.useFixture(fixtures.MonkeyPatch(
+            'libvirt_qemu.qemuMonitorCommandWithFiles', command))
         self.assertEqual(7, self.guests.find(SERVER).monitor.command_with(
             5, 'add-fd', opaque='x'))
         self.assertEqual([(
