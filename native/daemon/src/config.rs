@@ -1,6 +1,7 @@
 //! What one mount serves, as JSON: the command line of `diffcache lazy serve` in the daemon's own terms.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
@@ -341,6 +342,15 @@ impl Config {
     pub fn load(path: &Path) -> Result<Config, DaemonError> {
         let text = std::fs::read_to_string(path);
         Config::parse(&text.map_err(DaemonError::at("read", path))?)
+    }
+
+    /// Read the configuration that a worker has as its standard input.
+    ///
+    /// # Errors
+    /// `System` or `Config`.
+    pub fn receive() -> Result<Config, DaemonError> {
+        let text = io::read_to_string(io::stdin());
+        Config::parse(&text.map_err(DaemonError::system("read the configuration"))?)
     }
 
     /// Name the image in logs: by its first source.

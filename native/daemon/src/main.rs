@@ -68,8 +68,8 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
                 },
             )
         }
-        ["worker", config, fuse, memory, profile, learned, keeper] => worker::run(
-            &Config::parse(config)?,
+        ["worker", fuse, memory, profile, learned, keeper] => worker::run(
+            &Config::receive()?,
             descriptor(fuse)?,
             descriptor(memory)?,
             descriptor(profile)?,

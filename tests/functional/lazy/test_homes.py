@@ -153,6 +153,16 @@ class HomesTest(services.LazyServicesTest):
         # Half of each block compresses well.
         self.assertLess(self.sent(), 0.6 * self.data + indexes * 10_000)
 
+    def test_a_site_of_two_thousand_hosts(self):
+        # Regression: its homes were an argument of the worker's program, and
+        # longer than the kernel takes one.
+        host = site_hosts.Host(self, 'host')
+        host.serve([self.wan], [(host.name, host.url)] + [
+            (f'compute-{at:04}.a-rather-long-name.of-a-site.example.com',
+             'http://127.0.0.1:9') for at in range(1999)])
+        self.assertEqual(self.content(self.image)[_MIB:_MIB + 4096],
+                         host.read(_MIB, 4096))
+
     def test_together_hosts_hydrate_one_copy(self):
         hosts = self.hosts(3)
         for host in hosts:

@@ -3,7 +3,7 @@
 mod place;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
+use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::io::FdFlags;
 use serde_json::json;
 
@@ -102,6 +103,8 @@ struct Keeper<'a> {
     manifest: Arc<Manifest>,
     shared: Arc<Shared>,
     handed: Handed,
+    /// Of workers.
+    program: &'a str,
 }
 
 /// Mount the image of a configuration and serve it until SIGTERM.
@@ -204,11 +207,21 @@ fn keep(
         manifest,
         shared: Arc::new(Shared::map(&handed.memory)?),
         handed,
+        program: program::OWN,
     };
     let ended = keeper.keep_serving(mounted);
     status::remove(&config.state);
     let recorded = record::finish(config, keeper.manifest.size(), &keeper.shared);
     ended.and(recorded)
+}
+
+/// Return a file in memory that a worker reads the configuration from. As an argument it would be too long with the homes of a large site: the kernel takes
+/// 128 KiB.
+fn hand_over(config: &Config) -> io::Result<fs::File> {
+    let mut file = fs::File::from(memfd_create("configuration", MemfdFlags::CLOEXEC)?);
+    serde_json::to_writer(&file, config)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Keep writes of this process and its workers from waiting for memory that only they could free.
@@ -380,12 +393,13 @@ impl Keeper<'_> {
     }
 
     fn start_worker(&self) -> Result<Child, DaemonError> {
-        let config = serde_json::to_string(&*self.config.read().unpoisoned())
-            .map_err(|error| DaemonError::Config(error.to_string()))?;
+        let config = hand_over(&self.config.read().unpoisoned())
+            .map_err(DaemonError::system("hand the configuration over"))?;
         let handed = &self.handed;
-        Command::new(program::OWN)
+        Command::new(self.program)
             .arg0(program::NAME)
-            .args(["worker", &config])
+            .arg("worker")
+            .stdin(config)
             .args(
                 [
                     &handed.fuse,
@@ -526,18 +540,16 @@ mod tests {
                 profile: null(),
                 learned: null(),
             },
+            program: "/nonexistent",
         }
     }
 
     /// Regression: a keeper that could not start a worker ended, and its guests lost their mount.
     #[test]
     fn a_worker_that_cannot_be_started_does_not_end_its_keeper() {
-        // Longer than the kernel takes an argument.
-        let source = "x".repeat(1 << 20);
-        let text = format!(
-            r#"{{"sources": ["/{source}"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0}}"#
-        );
-        let config = Config::parse(&text).unwrap();
+        let text =
+            r#"{"sources": ["/s"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0}"#;
+        let config = Config::parse(text).unwrap();
         let thread = std::thread::spawn(move || {
             signals::block();
             let keeper = keeper(config);
