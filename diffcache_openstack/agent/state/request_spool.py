@@ -60,9 +60,9 @@ class RequestSpool:
         with self._lock:
             name = f'{self._next:012d}.json'
             self._next += 1
-        # Losing the last requests to a power cut costs the forecast nothing.
-        files.write_json(self._directory / name, document, durable=False)
-        with self._lock:
+            # Under the lock, for the order. Losing the last requests to a
+            # power cut costs the forecast nothing.
+            files.write_json(self._directory / name, document, durable=False)
             self._names.append(name)
             too_many = [self._names.popleft()
                         for _ in range(len(self._names) - MOST_KEPT)]

@@ -9,8 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import threading
+
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from tests import base
 
 
@@ -26,6 +29,31 @@ class SpoolTest(base.TestCase):
         self.assertEqual(4, again.deliver(sent.extend))
         self.assertEqual([{'n': n} for n in range(4)], sent)
         self.assertEqual(0, again.deliver(sent.extend))
+
+    def test_two_that_are_added_at_once_keep_their_order(self):
+        # Regression: the one that was written first was delivered again and
+        # again, without an end.
+        spool = request_spool.RequestSpool(self.directory / 'spool')
+        write, other = files.write_json, []
+
+        def write_slowly(path, document, **options):
+            if not other:
+                other.append(threading.Thread(target=spool.put,
+                                              args=[{'n': 1}]))
+                other[0].start()
+                # It ends before the first, if it can.
+                other[0].join(0.1)
+            write(path, document, **options)
+        self.patch(files, 'write_json', write_slowly)
+        spool.put({'n': 0})
+        other[0].join()
+        sent = []
+
+        def send(documents):
+            self.assertTrue(documents)
+            sent.extend(documents)
+        self.assertEqual(2, spool.deliver(send))
+        self.assertEqual([{'n': 0}, {'n': 1}], sent)
 
     def test_what_could_not_be_sent_stays(self):
         spool = request_spool.RequestSpool(self.directory / 'spool')
