@@ -213,8 +213,8 @@ class Filler:
                 LOG.info('Ignoring plan %d, which is older than plan %d',
                          plan.generation, self._plan.generation)
                 return
-            plan.save(self._plan_file)
             self._plan = plan
+            self._store(plan)
             self._planned_with = self._view().generation
             self._held.want(list(plan.items))
             self._tries.clear()
@@ -227,6 +227,17 @@ class Filler:
                         or throttle.share != plan.shares.get(key)):
                     throttle.stop()
             self._wake.notify_all()
+
+    def _store(self, plan: FillPlan) -> None:
+        """Store the plan, or log why a restart follows the one of before.
+
+        It may be what makes room.
+        """
+        try:
+            plan.save(self._plan_file)
+        except exceptions.NoSpace as error:
+            LOG.error('Could not store plan %d, which is followed until a'
+                      ' restart: %s', plan.generation, error)
 
     def wake(self) -> None:
         """Check the plan again at once, after a change of the site."""

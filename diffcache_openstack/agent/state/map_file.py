@@ -80,11 +80,19 @@ class MapFile:
         return document['map']
 
     def replace(self, site_map: objects.SiteMap) -> None:
-        """Store a whole map."""
-        files.write_json(self.path, {'format': _FORMAT,
-                                     'map': site_map.obj_to_primitive()})
-        # A crash before this leaves changes of generations that are not those
-        # of the map: they are skipped.
+        """Store a whole map.
+
+        If it cannot be stored, a restart costs the conductor a larger answer.
+        """
+        try:
+            files.write_json(self.path, {'format': _FORMAT,
+                                         'map': site_map.obj_to_primitive()})
+        except exceptions.NoSpace as error:
+            LOG.error('Could not store the site map, generation %d: %s',
+                      site_map.generation, error)
+            return
+        # Changes that a crash or a failure leaves are of generations that are
+        # not those of the map: they are skipped.
         self._changes.unlink(missing_ok=True)
 
     def append(self, change: objects.MapChange,

@@ -65,13 +65,17 @@ class Revocations:
         self._authority = authority
         self._lock = threading.Lock()
         self._revoked = RevokedKeys(0, {})
+        self._stored = 0
         self._load()
         authority.refuse_revoked(self)
 
     @property
     def number(self) -> int:
-        """The number of the list; 0 if there is none."""
-        return self._revoked.number
+        """The number of the list in the file; 0 if there is none.
+
+        A list that could not be stored is in use, and to be fetched again.
+        """
+        return self._stored
 
     def check(self, signer: host_keys.Signer) -> None:
         """Check that the key of a host is not revoked.
@@ -86,7 +90,7 @@ class Revocations:
                 f' create".')
 
     def update(self, document: typing.Any) -> None:
-        """Use another list from now on.
+        """Use another list from now on, even if it cannot be stored.
 
         :param document: as a conductor sent it
         :raises Forbidden: it is not signed by a controller, or is older than
@@ -94,18 +98,28 @@ class Revocations:
         """
         found, _signed_at = self._read(document)
         with self._lock:
-            if found.number < self.number:
+            used = self._revoked.number
+            if found.number < used:
                 raise exceptions.Forbidden(
                     f'The list of revoked keys number {found.number} is older'
-                    f' than number {self.number}, which this host has. If the'
+                    f' than number {used}, which this host has. If the'
                     f' database was restored from a backup, remove'
                     f' {self._path} and restart the agent.')
             if found.number == self.number:
                 return
-            files.write_json(self._path, document)
             self._revoked = found
-        LOG.info('Using list %d of revoked keys, of %d hosts', found.number,
-                 len(found.hosts))
+            LOG.info('Using list %d of revoked keys, of %d hosts',
+                     found.number, len(found.hosts))
+            self._store(document, found.number)
+
+    def _store(self, document: typing.Any, number: int) -> None:
+        try:
+            files.write_json(self._path, document)
+        except exceptions.NoSpace as error:
+            LOG.error('Could not store list %d of revoked keys, which is'
+                      ' in use until a restart: %s', number, error)
+            return
+        self._stored = number
 
     def _load(self) -> None:
         document = files.read_json(self._path)
@@ -115,6 +129,7 @@ class Revocations:
             _found, signed_at = _parse(document)
             # Its certificate may have expired since.
             self._revoked, _signed_at = self._read(document, signed_at)
+            self._stored = self._revoked.number
         except exceptions.Forbidden as error:
             LOG.error('Ignoring the stored list of revoked keys %s until the'
                       ' conductor sends one: %s', self._path, error)

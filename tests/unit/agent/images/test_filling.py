@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import datetime
 import threading
+from unittest import mock
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images.delivery import outputs
@@ -20,6 +21,7 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images.limits import job_limits as shares
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
@@ -268,6 +270,19 @@ class TestFills(FillTest):
             pause.wait(0.01)
         self.assertEqual([], filler.missing())
         self.assertNotIn(self.keys[0], host.held)
+
+
+class TestPlans(FillTest):
+
+    def test_plan_that_cannot_be_stored_is_followed(self):
+        # Regression: the plan that made room on a full filesystem was not.
+        filler = self.filler()
+        filler.hold(self.plan(*self.keys))
+        with mock.patch.object(files, 'write_json',
+                               side_effect=exceptions.NoSpace('full')):
+            filler.hold(self.plan(self.keys[0], generation=2))
+        self.assertEqual(2, filler.generation)
+        self.assertEqual([self.keys[0]], filler.missing())
 
 
 class TestManifests(FillTest):

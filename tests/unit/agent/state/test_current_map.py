@@ -127,6 +127,21 @@ class SiteMapTest(base.TestCase):
         kept.review()
         self.assertEqual(0, len(kept.current().images))
 
+    def test_map_that_cannot_be_stored_is_used(self):
+        # Regression: withdrawn images were served as long as the filesystem
+        # was full, and the whole map was fetched again every two seconds.
+        kept = self.new()
+        kept.refresh()
+        self.conductor.map = a_map(7)
+        with mock.patch.object(files, 'write_json',
+                               side_effect=exceptions.NoSpace('full')):
+            kept.refresh()
+        self.assertEqual(7, kept.current().generation)
+        kept.refresh()
+        self.assertEqual(('s', 7), self.conductor.asked[-1])
+        # The next process begins with what was stored.
+        self.assertEqual(3, self.new().current().generation)
+
     def test_outlives_the_process(self):
         self.assertEqual(0, self.new().current().generation)
         self.new().update(a_map())

@@ -13,11 +13,13 @@
 
 import json
 import time
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import revocations
 from tests import base
@@ -58,6 +60,19 @@ class RevocationsTest(base.TestCase):
         self.verify()
         self.assertEqual(1, self.opened().number)
         self.assertRaises(exceptions.Forbidden, self.verify)
+
+    def test_full_filesystem_keeps_no_revoked_key_valid(self):
+        # Regression: the list in the file was followed instead.
+        document = self.list(1, 'h1')
+        with mock.patch.object(files, 'write_json',
+                               side_effect=exceptions.NoSpace('full')):
+            self.revoked.update(document)
+        self.assertRaises(exceptions.Forbidden, self.verify)
+        # It is fetched, and stored, again.
+        self.assertEqual(0, self.revoked.number)
+        self.revoked.update(document)
+        self.assertEqual(1, self.revoked.number)
+        self.assertEqual(1, self.opened().number)
 
     def test_key_that_is_issued_later_is_accepted(self):
         self.revoked.update(self.list(1, 'h1', until=time.time() - 3600))
