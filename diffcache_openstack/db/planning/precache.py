@@ -245,8 +245,13 @@ def sync_targets(session: orm.Session, job_id: str,
                  when: datetime.datetime) -> bool:
     """Set a job's targets to the given images at the given hosts.
 
+    Those of a job that has ended stay as they are.
+
     :returns: whether there was another one
     """
+    job = _need(session, job_id)
+    if job.state not in precache.LIVING:
+        return False
     table = models.PrecacheTarget
     rows = {(row.host, row.image_id): row for row in session.scalars(
         sa.select(table).where(table.job_id == job_id))}
@@ -270,8 +275,7 @@ def sync_targets(session: orm.Session, job_id: str,
         changed |= not rows[key].bytes_total and bool(image.size)
         rows[key].bytes_total = image.size or 0
     session.flush()
-    if changed:
-        _need(session, job_id).dirty = True
+    job.dirty = job.dirty or changed
     return changed
 
 
@@ -287,7 +291,14 @@ def targets(session: orm.Session, job_id: str
 def set_progress(session: orm.Session, job_id: str,
                  progress: collections.abc.Sequence[Progress],
                  when: datetime.datetime) -> None:
-    """Note how far the targets of a job are; the job's state follows."""
+    """Note how far the targets of a job are; the job's state follows.
+
+    Those of a job that has ended meanwhile stay as they are.
+    """
+    # Locked before the targets, in the order in which a job is ended.
+    job = _need(session, job_id)
+    if job.state not in precache.LIVING:
+        return
     rows = {(row.host, row.image_id): row
             for row in targets(session, job_id)}
     for found in progress:
@@ -298,11 +309,9 @@ def set_progress(session: orm.Session, job_id: str,
         for name in _PROGRESS:
             setattr(row, name, getattr(found, name))
         row.updated_at = when
-    job = _need(session, job_id)
-    if job.state in precache.LIVING:
-        ready = bool(rows) and all(row.state == precache.READY
-                                   for row in rows.values())
-        job.state = precache.READY if ready else precache.RUNNING
+    ready = bool(rows) and all(row.state == precache.READY
+                               for row in rows.values())
+    job.state = precache.READY if ready else precache.RUNNING
 
 
 def demand(session: orm.Session, site: str) -> list[objects.PrecacheDemand]:

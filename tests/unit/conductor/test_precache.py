@@ -244,6 +244,35 @@ class TestProgress(RoundTest):
             found['message']))
 
 
+class TestEndMeanwhile(RoundTest):
+    """A job that is cancelled while another conductor's round works on it."""
+
+    def setUp(self):
+        super().setUp()
+        self.create()
+
+    def cancel(self, *_arguments):
+        self.precacher.cancel_precache_job(None, JOB, None)
+
+    def states(self):
+        return {(row['host'], row['state']) for row in self.read(
+            db.list_targets, JOB, {}, listing.Page(10)).entries}
+
+    def test_its_targets_stay_cancelled(self):
+        with mock.patch.object(self.planner, 'plan', self.cancel):
+            self.precacher.round()
+        self.assertEqual({('h1', 'cancelled')}, self.states())
+
+    def test_it_gets_no_target(self):
+        self.precacher.round()
+        with mock.patch.object(db, 'wanted_images', lambda *_arguments: (
+                self.cancel(), [db.WantedImage('t2', None, None)])[1]):
+            self.precacher.round()
+        self.assertEqual({('h1', 'cancelled')}, self.states())
+        [row] = self.read(db.targets, JOB)
+        self.assertEqual('t1', row.image_id)
+
+
 class TestCompute(RoundTest):
 
     def setUp(self):
