@@ -12,8 +12,10 @@
 """How long eventlet's hub, which runs all of a process, stood still.
 
 As a program it runs a service of OpenStack, and adds a line to a file for each
-gap: the time, and the seconds. Those of the start are left out. What the hub's
-thread does in a long gap is in a second file, with "-stacks" at its end::
+gap: the time, the seconds, and how many of them the hub's thread computed; in
+the others it waited for a disk, a lock, or another thread's Python code. Gaps
+of the start are left out. What the threads do in each second of a long gap is
+in a second file, with "-stacks" at its end, before the gap's line::
 
     python -m testing.hub_gaps FILE nova.cmd.compute [ARGUMENT...]
 """
@@ -25,6 +27,7 @@ import pathlib
 import sys
 import threading
 import time
+import typing
 
 _STEP = 0.05
 # Gaps that are worth a line, and how long a service imports and starts.
@@ -62,7 +65,7 @@ class Meter:
         with open(f'{self._path}-stacks', 'a') as file:
             # By a thread that eventlet does not know, unless called in time.
             self._measure(lambda: faulthandler.dump_traceback_later(
-                _SHOWN_SECONDS, file=file))
+                _SHOWN_SECONDS, repeat=True, file=file))
             faulthandler.cancel_dump_traceback_later()
 
     def _measure(self, begin: collections.abc.Callable[[], None]) -> None:
@@ -73,24 +76,50 @@ class Meter:
         started = time.monotonic()
         while not self._ended:
             begin()
-            before, waited = time.monotonic(), _waited()
+            before = _Clocks.now()
             time.sleep(_STEP)
-            gap = (time.monotonic() - before - _STEP
-                   - (_waited() - waited))
+            passed = _Clocks.now().since(before)
+            gap = passed.wall - _STEP - passed.queued
             self.largest = max(self.largest, gap)
-            if gap > _NOTED_SECONDS and before - started > _START_SECONDS:
-                self._note(gap)
+            if (gap > _NOTED_SECONDS
+                    and before.wall - started > _START_SECONDS):
+                self._note(gap, passed.computed)
 
-    def _note(self, gap: float) -> None:
-        if self._path is not None:
-            with open(self._path, 'a') as file:
-                file.write(f'{time.time():.1f} {gap:.3f}\n')
+    def _note(self, gap: float, computed: float) -> None:
+        if self._path is None:
+            return
+        line = f'{time.time():.1f} {gap:.3f} {computed:.3f}\n'
+        names = [str(self._path)]
+        if gap > _SHOWN_SECONDS:
+            names.append(f'{self._path}-stacks')
+        for name in names:
+            with open(name, 'a') as file:
+                file.write(line)
 
 
-def _waited() -> float:
-    """Return how long this thread has waited for a processor, in seconds."""
-    text = pathlib.Path('/proc/thread-self/schedstat').read_text()
-    return int(text.split()[1]) / 1e9
+class _Clocks(typing.NamedTuple):
+    """Seconds of this thread.
+
+    :ivar wall: that passed
+    :ivar computed: on a processor
+    :ivar queued: in which it waited for a processor
+    """
+
+    wall: float
+    computed: float
+    queued: float
+
+    @classmethod
+    def now(cls) -> '_Clocks':
+        """Read the clocks."""
+        text = pathlib.Path('/proc/thread-self/schedstat').read_text()
+        computed, queued, _ = text.split()
+        return cls(time.monotonic(), int(computed) / 1e9, int(queued) / 1e9)
+
+    def since(self, before: '_Clocks') -> '_Clocks':
+        """Return what passed since an earlier time."""
+        return _Clocks(*(now - then for now, then
+                         in zip(self, before, strict=True)))
 
 
 def main() -> None:
