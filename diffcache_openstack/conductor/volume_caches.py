@@ -123,7 +123,8 @@ class VolumeCaches:
             does not have the volume
         :raises NotFound: it is in no cache
         :raises Busy: its server is being migrated
-        :raises ServiceUnavailable: the host does not answer
+        :raises ServiceUnavailable: the host does not answer, or for another
+            volume, which may be another host's
         """
         place = self._database.read(volume_caches.place_of, volume_id)
         host = place.host
@@ -136,6 +137,11 @@ class VolumeCaches:
             volume = work(host)
             LOG.info('Volume %s has moved from host %s to host %s',
                      volume_id, place.host, host)
+        if volume.id != volume_id:
+            raise exceptions.ServiceUnavailable(
+                f'Host {host} answered for volume {volume.id} instead of'
+                f' {volume_id}. Check its agent, and whether the host can be'
+                f' trusted.')
         self._database.write(volume_caches.update_volume, host, volume)
 
     def _present_host(self, volume_id: str, place: volume_caches.VolumePlace

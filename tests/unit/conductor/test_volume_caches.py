@@ -9,11 +9,16 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from unittest import mock
+
 import sqlalchemy as sa
 
 from diffcache_openstack.cloud import servers
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import models
+from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db import volume_caches as db
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.conductor import fakes
 from tests.unit.db import database
@@ -62,3 +67,42 @@ class TestEvacuations(test_agents.ConductorTest):
             with self.assertNoLogs(volume_caches.LOG.logger, 'ERROR'):
                 self.report('h2', mode)
             self.api.register_host(self.ctxt, database.host('h1'))
+
+
+class TestAnswers(database.DatabaseTest):
+    """A volume on each of two hosts, and a change of the first one."""
+
+    def setUp(self):
+        super().setUp()
+        self.agents = mock.Mock()
+        self.volumes = volume_caches.VolumeCaches(self.database, mock.Mock(),
+                                                  self.agents)
+        for host, volume in (('h1', reports.VOLUME),
+                             ('h2', reports.OTHER_VOLUME)):
+            self.write(host_rows.put_host, database.host(host),
+                       database.at(0))
+            self.write(db.put_volumes, host, [reports.volume(volume)], {})
+
+    def flush(self, answer):
+        self.agents.flush_volume.return_value = answer
+        self.volumes.flush_volume(None, reports.VOLUME)
+
+    def row(self, volume_id):
+        return self.read(lambda session: session.execute(
+            sa.select(models.Host.name, models.VolumeCache.mode)
+            .join(models.VolumeCache,
+                  models.VolumeCache.host_id == models.Host.id)
+            .where(models.VolumeCache.id == volume_id)).one())
+
+    def test_noted_for_the_volume(self):
+        self.flush(reports.volume(mode='write-back'))
+        self.assertEqual(('h1', 'write-back'), self.row(reports.VOLUME))
+
+    def test_for_the_volume_of_another_host(self):
+        error = self.assertRaises(
+            exceptions.ServiceUnavailable, self.flush,
+            reports.volume(reports.OTHER_VOLUME, mode='write-back'))
+        self.assertIn('h1', str(error))
+        for host, volume in (('h1', reports.VOLUME),
+                             ('h2', reports.OTHER_VOLUME)):
+            self.assertEqual((host, 'write-through'), self.row(volume))
