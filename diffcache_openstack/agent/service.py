@@ -692,5 +692,5 @@ class Agent(service.Service):
 
 def _announce(images: catalogue.Repository) -> None:
     # Not in the link's own thread: it calls the conductor too.
-    threading.Thread(target=images.announce, daemon=True,
+    threading.Thread(target=images.announce_in_time, daemon=True,
                      name='announce').start()

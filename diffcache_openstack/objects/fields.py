@@ -37,7 +37,8 @@ SITE_PATTERN = r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
 # Names of disks in guests, such as vda.
 DEVICE_PATTERN = r'[A-Za-z0-9_-]{1,64}'
 ALPHA_PATTERN = r'auto|0(\.[0-9]{1,6})?|1(\.0+)?'
-# Without control characters but for the white space of texts of several lines.
+# The white space of texts of several lines is allowed.
+CONTROL_PATTERN = r'[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]'
 TEXT_PATTERN = r'[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*'
 
 NAME_LENGTH = 255

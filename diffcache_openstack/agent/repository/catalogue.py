@@ -50,6 +50,8 @@ Compress = typing.Callable[[pathlib.Path, pathlib.Path, pathlib.Path], None]
 _CONTENT_KINDS = views.IMAGES, views.COMPRESSED
 # Images, and patches, of one question to the conductor: some 200 KB.
 _COMPARED = 1000
+# From an attempt to reach the conductor to the next.
+RETRY_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Repository:
         # no object is dropped whose image is being registered.
         self._changing = threading.Lock()
         self._making = threading.Lock()
+        self._announcing = threading.Lock()
         self._pairs_changed = threading.Condition()
         self._pairs_under_way: set[Pair] = set()
         self._wake = threading.Condition()
@@ -351,6 +354,25 @@ class Repository:
         """Return the records of all patches that are held."""
         return [record for record in self._patches.all()
                 if views.Key(views.PATCHES, record.id) in self._held]
+
+    def announce_in_time(self) -> None:
+        """Announce, again and again until the conductor was reached.
+
+        Returns when this agent stops, and at once while another thread does
+        the same.
+        """
+        if not self._announcing.acquire(blocking=False):
+            return
+        try:
+            while not self.announce() and not self._pause(RETRY_SECONDS):
+                pass
+        finally:
+            self._announcing.release()
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, and return whether this agent stops."""
+        with self._wake:
+            return self._wake.wait_for(lambda: self._stopped, seconds)
 
     def announce(self) -> bool:
         """Report the images and patches that the conductor does not know.

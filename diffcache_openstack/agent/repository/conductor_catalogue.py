@@ -12,14 +12,18 @@
 """The conductor's catalogue, where a repository registers its objects."""
 
 import dataclasses
+import logging
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.common import contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
+
+LOG = logging.getLogger(__name__)
 
 
 class ConductorCatalogue:
@@ -43,9 +47,17 @@ class ConductorCatalogue:
             self, images: list[catalogue.ImageRecord],
             patches: list[catalogue.PatchRecord]
     ) -> tuple[list[catalogue.ImageRecord], list[catalogue.PatchRecord]]:
-        """Return the images and patches that the conductor lacks so."""
-        prints = {image.id: fingerprints.of_image(self.signed(image))
-                  for image in images}
+        """Return the images and patches that the conductor lacks so.
+
+        One that cannot be described is logged and left out.
+        """
+        prints = {}
+        for image in images:
+            try:
+                prints[image.id] = fingerprints.of_image(self.signed(image))
+            except exceptions.PermanentError as error:
+                LOG.error('Cannot report image %s to the conductor: %s',
+                          image.id, error)
         found, pairs = self._conductor.find_unregistered(
             self._context, self._host, prints,
             [_patch(patch) for patch in patches])

@@ -15,6 +15,7 @@ import collections.abc
 import contextlib
 import dataclasses
 import logging
+import re
 import typing
 
 from oslo_config import cfg
@@ -24,6 +25,7 @@ from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications
 from diffcache_openstack.common import stand_ins
+from diffcache_openstack.objects import fields
 
 LOG = logging.getLogger(__name__)
 
@@ -105,13 +107,13 @@ class GlanceSource:
     def _describe(self, image: glance.Document) -> image_service.ServiceImage:
         size = max(image.get('size') or 0, image.get('virtual_size') or 0)
         described = image_service.ServiceImage(
-            id=image['id'], name=image.get('name') or '',
-            status=image['status'], disk_format=image.get('disk_format'),
+            id=image['id'], name=_name(image), status=image['status'],
+            disk_format=image.get('disk_format'),
             container_format=image.get('container_format'),
             size=image.get('size'), os_hash_algo=image.get('os_hash_algo'),
             os_hash_value=image.get('os_hash_value'),
             owner=image.get('owner'), visibility=image['visibility'],
-            family=image.get(FAMILY), members=self._members(image))
+            family=_family(image), members=self._members(image))
         if stand_ins.version_of(image, described.os_hash_algo,
                                 described.os_hash_value):
             # Its file is no disk.
@@ -129,11 +131,32 @@ class GlanceSource:
         if image['visibility'] != 'shared':
             return []
         try:
+            # No project has another name, and its images no such member.
             return sorted(member['member_id'] for member
-                          in self._glance.members(image['id']))
+                          in self._glance.members(image['id'])
+                          if _is_id(member['member_id']))
         except exceptions.NotFound:
             # Deleted or no longer shared, since it was read.
             return []
+
+
+def _is_id(text: typing.Any) -> bool:
+    return isinstance(text, str) and bool(
+        re.fullmatch(fields.ID_PATTERN, text))
+
+
+def _name(image: glance.Document) -> str:
+    return re.sub(fields.CONTROL_PATTERN, '?', image.get('name') or '')
+
+
+def _family(image: glance.Document) -> str | None:
+    """Return an image's family; tenants may set it to any text."""
+    family = image.get(FAMILY)
+    if family is None or _is_id(family):
+        return family
+    LOG.warning('Ignoring %s of image %s, as it is not the ID of an image',
+                FAMILY, image['id'])
+    return None
 
 
 @contextlib.contextmanager

@@ -416,6 +416,31 @@ class RepositoryTest(base.TestCase):
         self.assertTrue(self.repository.announce())
         self.assertEqual({'base', 'target'}, set(self.catalogue.images))
 
+    def test_a_conductor_that_is_busy_is_told_in_the_end(self):
+        # Regression: one attempt was made, when contact was found again.
+        self.patch(catalogue, 'RETRY_SECONDS', 0.001)
+        self.catalogue.dead = True
+        self.register_both()
+        compare, refused = self.catalogue.find_unregistered, [1, 2]
+
+        def find(images, patches):
+            if refused:
+                refused.pop()
+            else:
+                self.catalogue.dead = False
+            return compare(images, patches)
+        self.patch(self.catalogue, 'find_unregistered', find)
+        self.repository.announce_in_time()
+        self.assertEqual({'base', 'target'}, set(self.catalogue.images))
+
+    def test_a_conductor_that_stays_away_keeps_no_agent_from_stopping(self):
+        self.catalogue.dead = True
+        self.register_both()
+        thread = threading.Thread(target=self.repository.announce_in_time)
+        thread.start()
+        self.repository.interrupt()
+        thread.join()
+
     def test_known_images_and_patches_are_not_reported_again(self):
         self.register_both()
         self.repository.make_missing()

@@ -74,6 +74,16 @@ class SourceTest(base.TestCase):
         self.assertEqual(described(family='gold'), self.image(
             diffcache_base_image='gold'))
 
+    def test_what_tenants_may_set_to_any_text(self):
+        # Regression: the conductor was not told of such an image, nor of any
+        # other after it lost contact.
+        self.answer('/i1/members', openstack_apis.Answer(document={
+            'members': [{'member_id': 'a b'}, {'member_id': 'p2'}]}))
+        self.assertEqual(
+            described(name='G?ld', visibility='shared', members=['p2']),
+            self.image(name='G\x1bld', visibility='shared',
+                       diffcache_base_image='my base'))
+
     def test_fields_that_are_not_known_yet(self):
         self.assertEqual(
             described(status='queued', name='', size=None,
