@@ -22,6 +22,7 @@ import fcntl
 import os
 import pathlib
 import socket
+import struct
 import subprocess
 import tempfile
 import typing
@@ -36,6 +37,10 @@ _END_S = 60
 _FIRST_FD = 10
 # The exit code of a shell that does not find a program.
 NOT_FOUND = 127
+# Of a qcow2 header: the magic number, the version, and the incompatible
+# features.
+_FEATURES = struct.Struct('>4sI64xQ')
+_DATA_FILE = 1 << 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +83,31 @@ class Server(typing.Protocol):
         """Wait until the server ends, as it does after its last client."""
 
 
+def _refuse_data_file(layers: Layers) -> None:
+    """Refuse a qcow2 disk whose data QEMU would open by a name in its header.
+
+    The program may have rights that the disk's writer lacks.
+
+    :raises InvalidInput: it has an external data file (QEMU, qcow2
+        specification, incompatible features, bit 2)
+    """
+    header = os.pread(layers.fd, _FEATURES.size, 0)
+    if len(header) == _FEATURES.size:
+        magic, version, features = _FEATURES.unpack(header)
+        if magic == b'QFI\xfb' and version >= 3 and features & _DATA_FILE:
+            raise exceptions.InvalidInput(
+                f'The disk {layers.disk} keeps its data in another file,'
+                f' which is not supported.')
+
+
 @contextlib.contextmanager
 def _passed(layers: Layers) -> typing.Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the name of a disk for a program, and the descriptors it needs."""
+    """Yield the name of a disk for a program, and the descriptors it needs.
+
+    :raises InvalidInput: a name in the disk would have the program open more
+    """
+    if layers.format == 'qcow2':
+        _refuse_data_file(layers)
     with contextlib.ExitStack() as stack:
         fds = []
         for fd in (layers.lock, layers.fd, layers.base):

@@ -144,3 +144,17 @@ class DiskFilesTest(base.TestCase):
                              ('delete', 'a\nb'), ('convert', 'name')):
             self.assertRaises(exceptions.InvalidInput, self.files.qemu_img,
                               self.disk, lock, action, name)
+
+    def test_no_program_opens_a_file_that_a_header_names(self):
+        # Regression: a disk could name any file of the host, which was then
+        # opened with the rights of the privileged process.
+        self.disk.write_bytes(b'QFI\xfb' + (3).to_bytes(4) + bytes(64)
+                              + (1 << 2).to_bytes(8))
+        lock = os.open(self.disk, os.O_RDWR)
+        self.addCleanup(os.close, lock)
+        for call, arguments in (
+                (self.files.serve, ('qcow2', None)),
+                (self.files.qemu_img, (disk_files.CHECK_LEAKS,))):
+            error = self.assertRaises(exceptions.InvalidInput, call,
+                                      self.disk, lock, *arguments)
+            self.assertIn(str(self.disk), str(error))
