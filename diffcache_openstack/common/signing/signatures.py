@@ -112,7 +112,7 @@ class MemoryLedger:
 
     def __init__(self, lifetime: float) -> None:
         self._lifetime = lifetime
-        self._began = time.time()
+        self._began = time.monotonic()
         self._seen: collections.OrderedDict[str, float] = \
             collections.OrderedDict()
         self._lock = threading.Lock()
@@ -123,12 +123,13 @@ class MemoryLedger:
         :raises Forbidden: it was accepted before
         :raises ServiceUnavailable: an earlier process may have accepted it
         """
-        if sender.time < self._began:
+        now = time.time()
+        # By the clock of now: that of the start may have been wrong.
+        if sender.time < now - (time.monotonic() - self._began):
             raise exceptions.ServiceUnavailable(
                 f'The message of {sender.signer} was signed before this'
                 f' process started: repeat the call, and compare the clocks of'
                 f' both machines if that does not help.')
-        now = time.time()
         with self._lock:
             # A time ahead by as much as is accepted stays valid as long again.
             while self._seen and next(iter(self._seen.values())) \

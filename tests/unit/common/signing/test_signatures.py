@@ -116,6 +116,14 @@ class TestLedger(SignaturesTest):
         # Retryable: a call that waited while its host started is repeated.
         self.assertRaises(exceptions.ServiceUnavailable, ledger.admit, sender)
 
+    def test_clock_that_was_ahead_at_the_start(self):
+        # Regression: nothing that changes state was accepted for two hours.
+        now = time.time
+        self.patch(signatures.time, 'time', lambda: now() + 7200)
+        ledger = signatures.MemoryLedger(60)
+        self.patch(signatures.time, 'time', now)
+        ledger.admit(self.verify())
+
     def test_old_messages_are_forgotten(self):
         ledger = signatures.MemoryLedger(60)
         signer = self.key.signer
