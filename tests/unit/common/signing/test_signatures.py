@@ -122,7 +122,9 @@ class TestLedger(SignaturesTest):
         self.patch(signatures.time, 'time', lambda: now() + 7200)
         ledger = signatures.MemoryLedger(60)
         self.patch(signatures.time, 'time', now)
-        ledger.admit(self.verify())
+        ledger.admit(signatures.verify_call(
+            self.authority, 60, CALL,
+            signatures.sign_call(self.key, CALL)._asdict()))
 
     def test_old_messages_are_forgotten(self):
         ledger = signatures.MemoryLedger(60)
