@@ -288,9 +288,9 @@ class Catalogue:
                      read: Callable[[str], bytes] | None) -> 'Catalogue':
         return cls(
             number=record_checks.number(fields['number']),
-            store_id=fields['store_id'],
+            store_id=record_checks.required_text(fields['store_id']),
             block_size=record_checks.number(fields['block_size']),
-            key_check=fields['key_check'],
+            key_check=record_checks.text(fields['key_check']),
             key_number=record_checks.number(fields['key_number']),
             key_id=record_checks.text(fields['key_id']),
             former_keys={

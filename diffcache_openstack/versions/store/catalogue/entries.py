@@ -20,6 +20,7 @@ from diffcache_openstack.versions.store.catalogue import record_checks
 Root = tuple[int, int, int]
 ZERO_ROOT: Root = (0, 0, 0)
 BASE_ROOT: Root = (1, 0, 0)
+_MOST_KIND = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +119,15 @@ class Version:
     def from_dict(cls, fields: dict[str, Any]) -> 'Version':
         """Build a version from the fields of the catalogue's JSON."""
         base = fields['base']
-        snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
+        snapshots = tuple(record_checks.checked(Snapshot(**each))
+                          for each in fields['snapshots'])
         kind, map_id, index = fields['root']
-        root = tuple(map(record_checks.number, (kind, map_id, index)))
+        root = (record_checks.number(kind, _MOST_KIND),
+                record_checks.number(map_id), record_checks.number(index))
         return record_checks.checked(cls(**(fields | {
-            'root': root, 'base': None if base is None else Base(**base),
-            'snapshots': snapshots})))
+            'root': root, 'snapshots': snapshots,
+            'base': None if base is None else record_checks.checked(
+                Base(**base))})))
 
 
 def bytes_of(record: Pack | Blob | Version) -> int:

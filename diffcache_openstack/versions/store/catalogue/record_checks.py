@@ -12,17 +12,26 @@
 """What numbers, names and checksums a catalogue may have."""
 
 import dataclasses
+import datetime
+import functools
 import hashlib
+import math
+import types
+import typing
 from typing import Any
+from typing import Callable
 from typing import TypeVar
 
-# Largest numbers of catalogues: of what is counted and named, of bytes, and of
-# a disk's size (16 TiB). Native code takes no larger ones.
+# Largest numbers of catalogues: of what is counted and named, of bytes, of a
+# disk's size (16 TiB), and of a pack's blocks. Native code takes no larger
+# ones.
 _MOST_NUMBER = 2 ** 32 - 1
 MOST_SIZE = 2 ** 63 - 1
-_MOST_DISK = 1 << 44
-_DISK_FORMATS = (None, 'raw', 'qcow2')
+_MOST_OF = {'size': 1 << 44, 'blocks': 1 << 24} | dict.fromkeys(
+    ('number', 'generation', 'origin', 'level', 'key'), _MOST_NUMBER)
+_DISK_FORMATS = ('raw', 'qcow2')
 _Record = TypeVar('_Record')
+_Check = Callable[[Any], object]
 
 
 def number(value: Any, most: int = _MOST_NUMBER) -> int:
@@ -40,23 +49,57 @@ def checked(record: _Record) -> _Record:
 
     :raises ValueError: one is not
     """
-    for field in dataclasses.fields(record):  # type: ignore[arg-type]
-        value = getattr(record, field.name)
-        if field.type is int:
-            most = MOST_SIZE if field.name != 'size' else _MOST_DISK
-            if field.name in ('number', 'generation', 'origin', 'level',
-                              'key'):
-                most = _MOST_NUMBER
-            number(value, most)
-        elif field.type is float and type(value) not in (int, float):
-            raise ValueError(f'{value!r} is not a number')
-        elif field.type is str and not isinstance(value, str):
-            raise ValueError(f'{value!r} is not a text')
-        if field.name == 'check':
-            refuse_other_checksums(value)
-        elif field.name == 'disk_format' and value not in _DISK_FORMATS:
-            raise ValueError('a disk has an unknown format')
+    for name, is_optional, check in _checks(
+            type(record)):  # type: ignore[arg-type]
+        value = getattr(record, name)
+        if value is not None or not is_optional:
+            check(value)
     return record
+
+
+@functools.cache
+def _checks(kind: type) -> list[tuple[str, bool, _Check]]:
+    """Return what checks the fields of a record, and which may be None."""
+    found = []
+    for field in dataclasses.fields(kind):
+        kinds = (typing.get_args(field.type)
+                 if isinstance(field.type, types.UnionType)
+                 else (field.type,))
+        found += [(field.name, types.NoneType in kinds, check)
+                  for check in _checks_of(field.name, kinds)]
+    return found
+
+
+def _checks_of(name: str, kinds: tuple[Any, ...]) -> list[_Check]:
+    found: list[_Check] = []
+    if int in kinds:
+        found.append(functools.partial(
+            number, most=_MOST_OF.get(name, MOST_SIZE)))
+    elif float in kinds:
+        found.append(_refuse_other_numbers)
+    elif str in kinds:
+        found.append(required_text)
+    elif bool in kinds:
+        found.append(_refuse_other_booleans)
+    by_name: dict[str, _Check] = {
+        'check': refuse_other_checksums, 'disk_format': _refuse_other_formats,
+        'created_at': datetime.datetime.fromisoformat}
+    return found + ([by_name[name]] if name in by_name else [])
+
+
+def _refuse_other_numbers(value: Any) -> None:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f'{value!r} is not a number')
+
+
+def _refuse_other_booleans(value: Any) -> None:
+    if type(value) is not bool:
+        raise ValueError(f'{value!r} is neither true nor false')
+
+
+def _refuse_other_formats(value: Any) -> None:
+    if value not in _DISK_FORMATS:
+        raise ValueError('a disk has an unknown format')
 
 
 def refuse_other_checksums(value: Any) -> None:
@@ -73,6 +116,14 @@ def text(value: Any) -> str | None:
 
     :raises ValueError: it is neither
     """
-    if value is not None and not isinstance(value, str):
+    return None if value is None else required_text(value)
+
+
+def required_text(value: Any) -> str:
+    """Return a text of a catalogue.
+
+    :raises ValueError: it is none
+    """
+    if not isinstance(value, str):
         raise ValueError(f'{value!r} is not a text')
     return value

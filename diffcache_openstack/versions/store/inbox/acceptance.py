@@ -158,16 +158,15 @@ class _Acceptance:
         proposal = catalogue.Catalogue.decode(data, name,
                                               self._access.store.read)
         self._access.check_key(proposal)
-        proposals.refuse_changes(head, proposal)
-        new = sorted(proposal.blobs() - head.blobs())
-        sizes = self._sizes(proposal, new)
+        new = proposals.added(head, proposal)
+        self._check_sizes(proposal, new)
         try:
-            for blob in new:
-                self._copy(blob, sizes[blob], staging)
+            for blob, size in sorted(new.items()):
+                self._copy(blob, size, staging)
             self._verify(head, proposal, staging)
         except exceptions.DiffCacheError:
             # Another host may have accepted it meanwhile.
-            for blob in set(new) - self._access.head_or_new().blobs():
+            for blob in new.keys() - self._access.head_or_new().blobs():
                 self._access.store.delete(blob)
             raise
         self._access.store.flush()
@@ -178,11 +177,12 @@ class _Acceptance:
             proposal.versions.keys() - head.versions.keys())
         return self._access.head()
 
-    def _sizes(self, proposal: catalogue.Catalogue, new: list[str]
-               ) -> dict[str, int]:
-        """Return the bytes of what a proposal adds, before it is copied.
+    def _check_sizes(self, proposal: catalogue.Catalogue,
+                     new: dict[str, int]) -> None:
+        """Check the bytes of what a proposal adds, before it is copied.
 
-        :raises IntegrityError: it adds too much
+        :param new: blobs, and what the proposal says of their bytes
+        :raises IntegrityError: it adds too much, or says what is not so
         """
         sizes = {name: self._inbox.size(name) for name in new}
         size = sum(sizes.values())
@@ -192,15 +192,23 @@ class _Acceptance:
                 f'{size} bytes, more than [versions] inbox_limit '
                 f'({self._rules.most_bytes}). If the option is higher on '
                 f'hosts, set it on the maintenance hosts, too.')
-        return sizes
+        for name in sorted(new):
+            if sizes[name] != new[name]:
+                raise exceptions.IntegrityError(
+                    f'Catalogue {proposal.number} cannot be accepted: {name} '
+                    f'has {sizes[name]} bytes and not {new[name]}.')
 
     def _copy(self, name: str, size: int, staging: pathlib.Path) -> None:
         """Copy a blob to the store, which the host cannot change there.
 
         :param size: bytes that are copied; the host may add others meanwhile
+        :raises IntegrityError: it cannot be read
         """
         store, path = self._access.store, staging / name
-        local_files.copy(self._inbox, name, path, size)
+        try:
+            local_files.copy(self._inbox, name, path, size)
+        except exceptions.PermanentError as exc:
+            raise exceptions.IntegrityError(str(exc)) from exc
         # One of an attempt that was interrupted is not named by any catalogue.
         store.delete(name)
         store.put_file(name, path)
@@ -318,10 +326,14 @@ class _Acceptance:
         for name in names:
             if name in claimed or arbitration.is_pending(name, head):
                 continue
-            if self._is_accepted(name, head) or self._is_abandoned(name):
-                self._inbox.delete(name)
-            else:
-                left.append(name)
+            try:
+                if self._is_accepted(name, head) or self._is_abandoned(name):
+                    self._inbox.delete(name)
+                else:
+                    left.append(name)
+            except exceptions.PermanentError as exc:
+                LOG.warning('Could not remove %s from an inbox, which no '
+                            'version store has put there: %s', name, exc)
         self._drop_excess(left)
 
     def _drop_excess(self, names: list[str]) -> None:

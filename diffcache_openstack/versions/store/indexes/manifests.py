@@ -108,14 +108,24 @@ def known(head: catalogue.Catalogue, version: entries.Version
     That is the nearest ancestor with a manifest; where ancestors were deleted,
     the newest version of the series with one.
     """
-    ancestor = head.versions.get(version.parent or '')
+    ancestor = _parent(head, version)
     while ancestor is not None and ancestor.id not in head.manifests:
-        ancestor = head.versions.get(ancestor.parent or '')
+        ancestor = _parent(head, ancestor)
     found = [*head.of_series(version.series), ancestor]
     return next((each for each in reversed(found)
                  if each is not None and each.id in head.manifests
                  # Marks of another base image would mean other content.
                  and base_images.same(each.base, version.base)), None)
+
+
+def _parent(head: catalogue.Catalogue, version: entries.Version
+            ) -> entries.Version | None:
+    """Return the parent of a version, if the store has it.
+
+    A forged one may say that it was saved after its children.
+    """
+    found = head.versions.get(version.parent or '')
+    return found if found and found.number < version.number else None
 
 
 def load(access: store_reader.StoreReader, head: catalogue.Catalogue,
