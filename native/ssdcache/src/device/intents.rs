@@ -401,11 +401,7 @@ impl Intents {
 
     /// Returns the intents of a record without a write that is under way.
     pub fn finished(&self, record: u16) -> Vec<Intent> {
-        self.select(record, |activity| {
-            let is_finished = activity.running == 0;
-            activity.recent &= !is_finished;
-            is_finished
-        })
+        self.select(record, |activity| activity.running == 0)
     }
 
     fn select(
@@ -420,14 +416,15 @@ impl Intents {
         selected.collect()
     }
 
-    /// Clears intents unless a write began since. Their origins and the device were flushed.
+    /// Clears those of some intents whose origins were flushed after the last write. The device was
+    /// flushed.
     ///
     /// # Errors
     /// The device cannot be written.
     pub fn clear(&self, device: &dyn Disk, intents: &[Intent]) -> io::Result<()> {
         for some in intents.chunk_by(|one, next| one.0 == next.0) {
             let regions = some.iter().map(|(_, region)| *region);
-            let is_idle = |activity: &Activity| activity.running == 0 && !activity.recent;
+            let is_idle = |activity: &Activity| activity.running == 0 && !activity.unflushed;
             self.erase(device, some[0].0, regions, is_idle)?;
         }
         Ok(())

@@ -239,8 +239,9 @@ impl Device {
             }
         })?;
         if self.rebooted {
-            let finished = (0..VOLUMES as u16).flat_map(|record| self.intents.finished(record));
-            self.clear(&finished.collect::<Vec<_>>())?;
+            // What they are about was forgotten: durably, before they are.
+            self.disk.sync()?;
+            (0..VOLUMES as u16).try_for_each(|record| self.forget_intents(record))?;
         }
         self.disk.sync()?;
         write_superblock(self.disk.as_ref(), &self.superblock)

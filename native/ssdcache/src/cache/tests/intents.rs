@@ -1,5 +1,7 @@
 //! Intents of several records, whose places on the device lie among one another.
 
+use diffcache_faulty::{Effect, Fault, Operation, Valve};
+
 use super::*;
 use crate::device::format::INTENTS;
 use crate::device::intents::{Intents, REGION};
@@ -45,6 +47,8 @@ fn intents_are_durable_wherever_their_places_are() {
     );
     // One that is being written stays.
     intents.end(&begun[1..]);
+    let flushed = intents.begin_flush(2);
+    intents.end_flush(&disk, 2, &flushed).unwrap();
     let finished = intents.finished(2);
     intents.clear(&disk, &finished).unwrap();
     disk.sync().unwrap();
@@ -93,4 +97,31 @@ fn an_intent_that_could_not_be_recorded_is_recorded_by_the_next_write() {
     intents.end_flush(&disk, 0, &flushed).unwrap();
     intents.begin(&disk, 0, &region(7)).unwrap();
     assert_eq!(vec![7], after_a_cut(&disk, 0));
+}
+
+/// Regression: an intent was cleared although its region was written after the flush before.
+#[test]
+fn what_is_written_while_intents_are_cleared_keeps_its_intent() {
+    let setup = Setup::new(64);
+    setup.write(0, BLOCK, 1);
+    setup.cache.settle().unwrap();
+    let (tasks, valve) = (setup.cache.take_idle(), Valve::default());
+    let hang = Fault::new(Operation::Sync, Effect::Hang(valve.clone()));
+    setup.ssd.inject(hang.times(1));
+    std::thread::scope(|scope| {
+        let cleared = scope.spawn(|| setup.cache.run_all(&tasks));
+        valve.wait_for(1);
+        setup.write(0, BLOCK, 2);
+        assert!(setup.cache.take_idle().is_empty());
+        valve.open();
+        cleared.join().unwrap().unwrap();
+    });
+    // The origin has not flushed it.
+    setup.origin.cut(|_| 0);
+    let rebooted = Place {
+        boot: [9; 16],
+        ..PLACE
+    };
+    let setup = setup.restart(rebooted, 64).unwrap();
+    assert_eq!(setup.origin.content()[..BLOCK], setup.read(0, BLOCK));
 }
