@@ -48,7 +48,7 @@ use crate::device::disk::{Disk, Files};
 use crate::device::format::BLOCK;
 use crate::device::losses::LossNotes;
 use crate::device::unsaved::Notes;
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 pub use access::{Epoch, Requests};
 pub use attachment::Attachment;
 pub use background::Task;
@@ -201,6 +201,18 @@ impl Cache {
 
     fn has_failed(&self) -> bool {
         self.failed.get().is_some()
+    }
+
+    /// Whether a start refuses the device: what it has does not matter any more.
+    fn is_failure_noted(&self) -> bool {
+        self.failed.get() == Some(&true)
+    }
+
+    /// Notes that the device failed, if an error is one of the device.
+    fn fail_by(&self, error: &CacheError) {
+        if let CacheError::Device(DeviceError::Io(error)) = error {
+            self.fail(error);
+        }
     }
 
     /// Notes that the device failed: from now on nothing is read from it.

@@ -1,5 +1,7 @@
 //! Volumes that are attached, resized and detached while others are served.
 
+use std::io;
+
 use diffcache_base::locks::Unpoisoned;
 use diffcache_base::sync::atomic::Ordering;
 use diffcache_base::sync::{Arc, MutexGuard, Weak};
@@ -61,10 +63,11 @@ impl Cache {
         self.forget_unused(&mut detached);
         let mut places = self.places();
         let (wanted, samples) = ((attachment, None), self.options.samples);
-        let volume = attach(&self.device, &self.state, &mut places, wanted, samples)?;
+        let attached = attach(&self.device, &self.state, &mut places, wanted, samples);
+        let volume = attached.inspect_err(|error| self.fail_by(error))?;
         if volume.mode() == Mode::WriteBack {
             if let Err(error) = self.begin_unsaved(&volume) {
-                self.device.write_record(volume.record, None)?;
+                self.put_record(&volume, None)?;
                 detached.push(Detached::of(&volume));
                 return Err(error);
             }
@@ -165,8 +168,21 @@ impl Cache {
         if volume.ending.load(Ordering::Acquire) {
             return Ok(());
         }
-        let record = volume.record_with(kept.clone());
-        Ok(self.device.write_record(volume.record, Some(&record))?)
+        self.put_record(volume, Some(&volume.record_with(kept.clone())))
+    }
+
+    /// Writes the record of a volume, or erases it. A device that failed is not opened again. An error
+    /// is that of the device: it may be about what was written before, and is reported once.
+    pub(super) fn put_record(
+        &self,
+        volume: &Volume,
+        record: Option<&VolumeRecord>,
+    ) -> Result<(), CacheError> {
+        if self.is_failure_noted() {
+            return Ok(());
+        }
+        let written = self.device.write_record(volume.record, record);
+        Ok(written.inspect_err(|error| self.fail(error))?)
     }
 
     /// Changes after how many bytes in sequence requests to a volume pass the cache by; 0: never.
@@ -232,18 +248,27 @@ impl Cache {
         // volume has its new size, nobody may cache it again.
         let partial = before - before % BLOCK as u64..before;
         if partial.is_empty() {
-            volume.set_size(now);
+            self.grow(volume, now)?;
         } else {
-            let renew = |_| {
-                volume.set_size(now);
-                Ok(())
-            };
+            let renew = |_| self.grow(volume, now).map_err(io::Error::other);
             self.clean(volume, touched(partial.start, 1))
                 .and_then(|()| self.change(volume, partial, true, renew))
                 .map_err(|source| origin_error(volume, source))?;
         }
         self.refresh_lent();
-        self.write_record(volume, &volume.kept())
+        Ok(())
+    }
+
+    /// Has a volume have its new size once its record has it: a start forgets blocks behind that.
+    fn grow(&self, volume: &Volume, size: u64) -> Result<(), CacheError> {
+        let kept = volume.kept();
+        let record = VolumeRecord {
+            size,
+            ..volume.record_with(kept.clone())
+        };
+        self.put_record(volume, Some(&record))?;
+        volume.set_size(size);
+        Ok(())
     }
 
     /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
@@ -303,10 +328,12 @@ impl Cache {
         // No client can ask any more whether it lost something before.
         let lost = volume.losses.lost();
         if let Err(source) = self.sync_origin(volume) {
-            // The loss was known before this call: the caller detaches without it.
-            if lost.is_empty() || volume.losses.lost() != lost {
+            // What was lost was known before this call: the caller detaches without it.
+            if volume.losses.lost() != lost {
                 return Err(origin_error(volume, source));
             }
+            let name = volume.name();
+            log::warn!("Volume {name}: detached although its origin cannot be flushed: {source}");
         }
         self.note_leaving(volume, &volume.kept(), Leaving::Volume)?;
         self.empty(volume, discard_dirty)?;
@@ -329,13 +356,18 @@ impl Cache {
         self.lock().blocks.set_limits(&none)?;
         // Before another attachment has the record, whose entries they might be taken for.
         self.drop_blocks(volume);
-        self.sync_entries(volume)?;
+        if !self.is_failure_noted() {
+            self.sync_device(volume)?;
+        }
         // No change of the settings writes the record again.
         let kept = volume.kept();
         self.end_unsaved(volume)?;
-        self.device.write_record(volume.record, None)?;
+        self.put_record(volume, None)?;
         drop(kept);
-        self.device.forget_intents(volume.record)?;
+        if !self.is_failure_noted() {
+            let forgotten = self.device.forget_intents(volume.record);
+            forgotten.inspect_err(|error| self.fail(error))?;
+        }
         self.forget_losses(volume);
         let volumes = self.volumes.write();
         let mut volumes = volumes.unpoisoned();

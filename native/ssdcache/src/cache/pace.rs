@@ -150,7 +150,8 @@ impl Cache {
         }
         if self.pace.is_slow() {
             if let Err(error) = self.probe() {
-                return self.fail(&error);
+                // Blocks that their origins lack may be read of it.
+                return log::warn!("Could not read a block from the cache device: {error}");
             }
         }
         let Some(change) = self.pace.judge() else {

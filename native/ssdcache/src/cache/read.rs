@@ -232,11 +232,10 @@ impl Cache {
                 into.copy_from_slice(&data[skip..skip + into.len()]);
                 return Ok(());
             }
-            let moved = self.replaced(volume, block, (slot, expected));
             if let Err(error) = &read {
-                self.fail(error);
+                log::warn!("Could not read a block from the cache device: {error}");
             }
-            match moved? {
+            match self.replaced(volume, block, (slot, expected))? {
                 Some(other) => (slot, expected) = other,
                 None => return self.read_origin(volume, into, block * BLOCK as u64 + skip as u64),
             }

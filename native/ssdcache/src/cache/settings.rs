@@ -1,5 +1,6 @@
 //! Changes of a volume's mode and limit, and what leaves the cache by them.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use diffcache_base::locks::Unpoisoned;
@@ -28,6 +29,9 @@ impl Cache {
             // What is written from now on would be lost with the record.
             if volume.ending.load(Ordering::Acquire) {
                 return Err(CacheError::Detaching(volume.name().to_owned()));
+            }
+            if self.has_failed() {
+                return Err(io::Error::other("it failed, and has no newer blocks").into());
             }
             self.begin_unsaved(volume)?;
             // Before the first dirty block: a start writes those back of another mode.
@@ -113,23 +117,18 @@ impl Cache {
         self.note_leaving(volume, &kept, Leaving::Nothing)
     }
 
-    /// Records what of a volume leaves from now on: a start finishes it. Where that fails, it may be
-    /// recorded or not, so that the device is not used again.
+    /// Records what of a volume leaves from now on: a start finishes it.
     pub(super) fn note_leaving(
         &self,
         volume: &Volume,
         kept: &Option<Kept>,
         leaving: Leaving,
     ) -> Result<(), CacheError> {
-        if self.has_failed() {
-            return Ok(());
-        }
         let record = VolumeRecord {
             leaving,
             ..volume.record_with(kept.clone())
         };
-        let written = self.device.write_record(volume.record, Some(&record));
-        Ok(written.inspect_err(|error| self.fail(error))?)
+        self.put_record(volume, Some(&record))
     }
 
     /// Removes all cached blocks of a volume that is not being written, and of which that was noted.

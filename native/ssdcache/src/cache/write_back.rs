@@ -275,11 +275,11 @@ impl Cache {
 
     /// Reads a version of a dirty block. `false`: it was replaced by a newer one.
     fn read_dirty(&self, volume: &Volume, dirty: &DirtyBlock, into: &mut [u8]) -> io::Result<bool> {
-        if let Err(error) = self.device.read_data(into, dirty.slot) {
-            self.fail(&error);
-            return Err(lost(volume, dirty.block));
+        let read = self.device.read_data(into, dirty.slot);
+        if let Err(error) = &read {
+            log::warn!("Could not read a block from the cache device: {error}");
         }
-        if checksum(into) == dirty.checksum {
+        if read.is_ok() && checksum(into) == dirty.checksum {
             return Ok(true);
         }
         if self.lock().is_current(dirty) {

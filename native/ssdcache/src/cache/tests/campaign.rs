@@ -288,7 +288,8 @@ impl Campaign {
             19 => drop(cache.set_mode(volume, self.mode())),
             20 => drop(cache.set_limit(volume, self.random.below(12) as u32)),
             21 => {
-                if cache.detach(volume, false).is_ok() {
+                // Without its disks, a volume that has lost nothing is detached.
+                if cache.detach(volume, false).is_ok() && !self.fuse.has_burnt() {
                     self.origins[n].note_flush();
                 }
             }

@@ -1,8 +1,10 @@
 //! Volumes attached, resized and detached while others are served.
 
+use diffcache_faulty::{Effect, Fault, Operation, EIO};
 use diffcache_partitions::NEVER;
 
 use super::*;
+use crate::device::format::Superblock;
 
 const SIZE: usize = 1 << 20;
 
@@ -364,4 +366,42 @@ fn a_volume_with_the_origin_of_another_one_is_refused_whatever_its_name() {
     let twice = vec![known("a", "disk 1"), known("b", "disk 1")];
     let opened = Cache::open(device(&MemoryDisk::new(4 << 20), 64), OPTIONS, twice);
     assert!(matches!(opened, Err(CacheError::SameOrigin { .. })));
+}
+
+/// Regression: what was written behind the former end was lost at the next start.
+#[test]
+fn a_volume_has_another_size_only_once_its_record_has() {
+    for size in [SIZE, SIZE + 512] {
+        let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(size));
+        let cache = empty(&ssd);
+        let volume = cache
+            .attach(Attachment {
+                mode: Mode::WriteBack,
+                ..lasting("v", &origin, 20)
+            })
+            .unwrap();
+        origin.resize(2 * SIZE, 9);
+        let [record, _] = Superblock::volume_at(volume.record);
+        let fails = Fault::new(Operation::Write, Effect::Error(EIO));
+        ssd.inject(fails.within(record..record + 1).times(1));
+        assert!(cache.resize(&volume).is_err());
+        assert_eq!(size as u64, volume.size());
+    }
+}
+
+/// Regression: a volume that nothing was written to could not be detached once its origin was gone.
+#[test]
+fn a_volume_whose_origin_is_gone_is_detached_if_nothing_of_it_is_lost() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    read(&cache, &volume, 0);
+    origin.fail(true);
+    cache.detach(&volume, false).unwrap();
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    origin.fail(false);
+    write(&cache, &volume, 0, 1);
+    origin.fail(true);
+    assert!(cache.detach(&volume, false).is_err(), "it may be lost");
+    cache.detach(&volume, false).unwrap();
 }

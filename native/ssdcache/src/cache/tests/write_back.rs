@@ -346,6 +346,7 @@ fn no_block_gets_dirty_that_cannot_be_noted() {
 fn dirty_blocks_are_discarded_after_the_origin_was_flushed() {
     let setup = write_back(64);
     setup.write(0, 4096, 1);
+    setup.cache.zero(&setup.volume(), 40960, 4096).unwrap();
     setup
         .origin
         .inject(Fault::new(Operation::Sync, Effect::Error(diffcache_faulty::EIO)).times(1));

@@ -1,5 +1,7 @@
 //! Dirty blocks on a device that is damaged.
 
+use diffcache_faulty::EIO;
+
 use super::*;
 
 #[test]
@@ -141,4 +143,44 @@ fn a_record_of_which_both_copies_are_damaged_is_a_volume_that_is_held() {
     let status = cache.status();
     let states = ["damaged-0", "w"].map(|name| status.volumes[name].state);
     assert_eq!((["held", "ok"], 63), (states, status.device.free));
+}
+
+/// Has the data of a slot be unreadable, as a sector of a disk may be.
+fn lose_slot(setup: &Setup, slot: u32) {
+    let at = setup.cache.device.data_at(slot);
+    let fails = Fault::new(Operation::Read, Effect::Error(EIO));
+    setup.ssd.inject(fails.within(at..at + BLOCK as u64));
+}
+
+/// Regression: one unreadable block failed the device, and with it all dirty blocks of all volumes.
+#[test]
+fn a_block_that_cannot_be_read_loses_no_other_one() {
+    let setup = write_back(64);
+    for block in 0..3 {
+        setup.write(block * 4096, 4096, 1 + block as u8);
+    }
+    setup.flush();
+    lose_slot(&setup, 1);
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    assert!(setup.cache.read(&volume, &mut data, 4096).is_err());
+    assert!(setup.cache.flush_back(&volume).is_err());
+    assert_eq!(1, setup.dirty());
+    assert_eq!((1, 3), (setup.origin_at(0), setup.origin_at(8192)));
+    setup.write(4096, 4096, 5);
+    setup.cache.flush_back(&volume).unwrap();
+    assert_eq!((0, 5), (setup.dirty(), setup.origin_at(4096)));
+    assert_eq!("ok", setup.cache.status().device.state);
+}
+
+#[test]
+fn a_clean_block_that_cannot_be_read_is_read_from_the_origin() {
+    let setup = Setup::new(64);
+    setup.write(0, 8192, 1);
+    lose_slot(&setup, 0);
+    assert_eq!(vec![1; 8192], setup.read(0, 8192));
+    let status = setup.cache.status();
+    assert_eq!(
+        ("ok", 1),
+        (status.device.state, status.volumes["v"].corrupted)
+    );
 }
