@@ -43,8 +43,8 @@ LOG = log.getLogger(__name__)
 
 # How long a proposal that was not applied is kept.
 KEPT = datetime.timedelta(days=7)
-# After the solver's time limit, what reading and writing may take.
-_SLACK = datetime.timedelta(seconds=120)
+# After this without a sign of its conductor, a computation is abandoned.
+_LEASE_TIME = datetime.timedelta(minutes=15)
 
 
 class Proposals:
@@ -57,11 +57,16 @@ class Proposals:
     target = conductor_control_api.ControlAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 planner: planners.Planner, notifier: agent_notifier.Notifier):
+                 planner: planners.Planner, notifier: agent_notifier.Notifier,
+                 owner: str):
+        """:param owner: this conductor, under a name no other has"""
         self._conf = conf
         self._database = database
         self._planner = planner
         self._notifier = notifier
+        self._owner = owner
+        # IDs of plans that are queued or computed.
+        self._pending: set[str] = set()
         self._pool = concurrent.futures.ThreadPoolExecutor(
             1, thread_name_prefix='propose')
 
@@ -80,8 +85,11 @@ class Proposals:
         plan_id = str(uuid.uuid4())
         self._database.write(proposals.begin, site, plan_id, name,
                              versioned.now())
-        self._pool.submit(self._compute, plan_id, site, *options,
-                          oslo_context.get_current())
+        self._pending.add(plan_id)
+        self._pool.submit(
+            self._compute, plan_id, site, *options,
+            oslo_context.get_current()).add_done_callback(
+                lambda _future: self._pending.discard(plan_id))
         return plan_id
 
     @oslo_messaging.expose
@@ -145,12 +153,18 @@ class Proposals:
             'saving': float(compared.saving),
             'saving_wan': float(compared.saving_wan)}
 
+    def renew(self) -> None:
+        """Keep other conductors from giving up what this one computes."""
+        now = versioned.now()
+        if pending := list(self._pending):
+            self._database.write(proposals.renew, pending, self._owner, now,
+                                 now + _LEASE_TIME)
+
     def tidy(self) -> None:
         """Fail abandoned computations; remove old proposals."""
         now = versioned.now()
-        limit = datetime.timedelta(seconds=self._conf.planner.time_limit)
-        count = self._database.write(proposals.give_up,
-                                     now - limit - _SLACK)
+        count = self._database.write(proposals.give_up, now - _LEASE_TIME,
+                                     now)
         if count:
             LOG.warning('Marked %d plans as failed: their conductor did not'
                         ' finish them', count)

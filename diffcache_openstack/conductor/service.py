@@ -177,7 +177,8 @@ class ConductorService(service.Service):
                      self._look_after_versions, self._tidy_ledger):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
-        for task in (self._order_patches, self._prune_map_changes):
+        for task in (self._order_patches, self._prune_map_changes,
+                     self._renew_proposals):
             self.tg.add_timer(_UPKEEP_INTERVAL, task,
                               initial_delay=_UPKEEP_INTERVAL)
 
@@ -217,7 +218,7 @@ class ConductorService(service.Service):
             agent_api.AgentAPI(self._bus, self.conf))
         self._planner = planners.Planner(self.conf, self._database, name)
         self._proposals = proposals.Proposals(
-            self.conf, self._database, self._planner, self._notifier)
+            self.conf, self._database, self._planner, self._notifier, name)
         self._precacher = precache.Precacher(
             self.conf, self._database, self._planner, self._notifier, name)
 
@@ -279,6 +280,13 @@ class ConductorService(service.Service):
         except Exception:
             LOG.exception('Could not remove old changes of site maps, will'
                           ' retry in the next round')
+
+    def _renew_proposals(self):
+        try:
+            self._proposals.renew()
+        except Exception:
+            LOG.exception('Could not renew the leases on plans in the queue,'
+                          ' will retry in the next round')
 
     def _plan_due_sites(self):
         interval = self.conf.planner.interval

@@ -15,6 +15,7 @@ States: computing, then proposed or failed; a proposal is applied or
 cancelled. Nothing here plans: see :mod:`conductor.proposals`.
 """
 
+import collections.abc
 import datetime
 import typing
 
@@ -32,6 +33,8 @@ PROPOSED = 'proposed'
 FAILED = 'failed'
 CANCELLED = 'cancelled'
 APPLIED = 'applied'
+# Begins the names of leases on plans that are computed or queued.
+_LEASE = 'proposal:'
 
 
 def begin(session: orm.Session, site: str, plan_id: str, solver: str,
@@ -130,14 +133,27 @@ def get_plan(session: orm.Session, plan_id: str) -> objects.Plan:
     return plans.load(session, _need(session, plan_id))
 
 
-def give_up(session: orm.Session, before: datetime.datetime) -> int:
-    """Fail what has been computed since before an instant.
+def renew(session: orm.Session, plan_ids: collections.abc.Iterable[str],
+          owner: str, now: datetime.datetime, until: datetime.datetime
+          ) -> None:
+    """Renew the leases of a conductor on plans that it is yet to finish."""
+    for plan_id in plan_ids:
+        plans.take_lease(session, _LEASE + plan_id, owner, now, until)
 
-    The conductor that computed it has ended; returns their number.
+
+def give_up(session: orm.Session, before: datetime.datetime,
+            now: datetime.datetime) -> int:
+    """Fail plans that no conductor is going to finish; return their number.
+
+    :param before: younger plans may have no lease yet
     """
+    lease = models.Lease
+    is_leased = sa.exists().where(lease.name == _LEASE + models.Plan.uuid,
+                                  lease.expires_at > now)
     return session.execute(
         sa.update(models.Plan).where(
-            models.Plan.state == COMPUTING, models.Plan.created_at < before)
+            models.Plan.state == COMPUTING, models.Plan.created_at < before,
+            sa.not_(is_leased))
         .values(state=FAILED,
                 error='The conductor that computed it stopped; ask again.')
         .execution_options(synchronize_session=False)).rowcount

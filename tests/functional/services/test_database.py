@@ -32,6 +32,7 @@ from tests.unit.db.patches import test_pairs
 from tests.unit.db.patches import test_sketches
 from tests.unit.db.planning import test_history
 from tests.unit.db.planning import test_plans
+from tests.unit.db.planning import test_proposals
 from tests.unit.db.sites import test_fills
 from tests.unit.db.sites import test_held_rows
 from tests.unit.db.sites import test_map_changes
@@ -79,6 +80,12 @@ class TestPlans(OnMariaDB, test_plans.TestPlans):
 
     def prepare(self):
         self.add_host()
+
+
+class TestProposals(OnMariaDB, test_proposals.TestProposals):
+
+    def prepare(self):
+        self.begin()
 
 
 class TestHoldings(OnMariaDB, test_held_rows.TestHoldings):

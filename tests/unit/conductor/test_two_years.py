@@ -173,7 +173,8 @@ class TwoYearsTest(database.DatabaseTest):
         made._maps = maps.Maps(self.conf, self.database)
         made._planner = planners.Planner(self.conf, self.database, 'me')
         made._proposals = proposals.Proposals(
-            self.conf, self.database, made._planner, made._notifier)
+            self.conf, self.database, made._planner, made._notifier,
+            'me')
         self.addCleanup(made._proposals.stop)
         made._precacher = precache.Precacher(
             self.conf, self.database, made._planner, made._notifier, 'me')

@@ -95,7 +95,7 @@ class TestBootSetPlans(test_planners.PlannerTest):
 
     def test_a_plan_that_is_applied_has_sets(self):
         proposed = proposals.Proposals(self.conf, self.database, self.planner,
-                                       mock.Mock())
+                                       mock.Mock(), 'me')
         self.addCleanup(proposed.stop)
         self.learn('t2')
         self.add_requests('t2', 1, 5)

@@ -28,6 +28,9 @@ class ProposalTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.begin()
+
+    def begin(self):
         self.write(host_rows.put_host, database.host('h1'), database.at(0))
         self.write(proposals.begin, database.SITE, ID, 'auto',
                    database.at(0))
@@ -69,9 +72,25 @@ class TestProposals(ProposalTest):
         self.assertEqual(current, self.read(plans.current_plan,
                                             database.SITE))
 
+    def give_up(self, before, now):
+        return self.write(proposals.give_up, database.at(before),
+                          database.at(now))
+
     def test_of_a_conductor_that_died(self):
-        self.assertEqual(0, self.write(proposals.give_up, database.at(0)))
-        self.assertEqual(1, self.write(proposals.give_up, database.at(9)))
+        self.assertEqual(0, self.give_up(0, 9))
+        self.assertEqual(1, self.give_up(1, 9))
+        self.assertEqual('failed', self.state())
+
+    def test_as_long_as_its_lease_lasts(self):
+        other = ID[:-1] + 'b'
+        self.write(proposals.begin, database.SITE, other, 'auto',
+                   database.at(0))
+        for until in (5, 10):
+            self.write(proposals.renew, [ID], 'me', database.at(1),
+                       database.at(until))
+        self.assertEqual(1, self.give_up(1, 9))
+        self.assertEqual('computing', self.state())
+        self.assertEqual(1, self.give_up(1, 10))
         self.assertEqual('failed', self.state())
 
     def test_kept_apart_from_plans_that_were_in_force(self):
