@@ -53,15 +53,21 @@ class Deployment:
     """What an operator says of a deployment.
 
     :ivar keystone: URL of Keystone
-    :ivar password: of the user ``diffcache`` at the broker, in the database
-        and in Keystone
+    :ivar broker_password: of the user ``diffcache`` at the broker; all
+        machines have it
+    :ivar database_password: of the user in the database; only the controller
+        has it
+    :ivar keystone_password: of the user in Keystone, an administrator; no
+        compute host has it
     """
 
     controller: Machine
     repository: Machine
     site: str
     keystone: str
-    password: str
+    broker_password: str
+    database_password: str
+    keystone_password: str
 
     def check_host(self, machine: Machine) -> None:
         """Check that a machine may be a compute host.
@@ -76,9 +82,9 @@ class Deployment:
     @classmethod
     def new(cls, controller: Machine, repository: Machine, site: str,
             keystone: str) -> 'Deployment':
-        """Return one with a password of its own."""
+        """Return one with passwords of its own."""
         return cls(controller, repository, site, keystone,
-                   secrets.token_urlsafe(24))
+                   *(secrets.token_urlsafe(24) for _password in range(3)))
 
 
 class Files:
@@ -186,7 +192,7 @@ def _controller(folder: pathlib.Path, authority: pathlib.Path,
     _share(authority, folder, 'authority.pem')
     _write(folder / _CONF, _ini(_common(deployment, 'controller.key') | {
         'database': {'connection': 'mysql+pymysql://diffcache:'
-                     f'{deployment.password}@'
+                     f'{deployment.database_password}@'
                      f'{deployment.controller.address}/diffcache'},
         'api': {'bind_host': deployment.controller.address},
         'nova': _login(deployment), 'cinder': _login(deployment),
@@ -239,15 +245,16 @@ def _place(name: str) -> str:
 def _common(deployment: Deployment, key: str) -> Groups:
     return {
         'DEFAULT': {'transport_url': f'rabbit://diffcache:'
-                    f'{deployment.password}@{deployment.controller.address}'
-                    f':5672/'},
+                    f'{deployment.broker_password}@'
+                    f'{deployment.controller.address}:5672/'},
         'messaging': {'key_file': _place(key),
                       'authority_file': _place('authority.pem')}}
 
 
 def _login(deployment: Deployment) -> dict[str, str]:
     return {'auth_type': 'password', 'auth_url': deployment.keystone,
-            'username': 'diffcache', 'password': deployment.password,
+            'username': 'diffcache',
+            'password': deployment.keystone_password,
             'project_name': 'service', 'user_domain_name': 'Default',
             'project_domain_name': 'Default'}
 
@@ -276,7 +283,7 @@ socket = /var/lib/diffcache/agent.sock
 
 def _services(deployment: Deployment) -> str:
     """Return commands that create the users, the database and the API."""
-    password, api = deployment.password, deployment.controller.address
+    api = deployment.controller.address
     conf = f'{deployment.controller.name}/{_CONF}'
     return f'''#!/bin/sh
 # Run once on the controller, as root, with an administrator's OS_ variables.
@@ -285,12 +292,12 @@ here=$(dirname "$0")
 # MariaDB no longer has the name of MySQL's client everywhere.
 "$(command -v mariadb || command -v mysql)" <<SQL
 CREATE DATABASE diffcache CHARACTER SET utf8mb4;
-CREATE USER diffcache IDENTIFIED BY '{password}';
+CREATE USER diffcache IDENTIFIED BY '{deployment.database_password}';
 GRANT ALL ON diffcache.* TO diffcache;
 SQL
-rabbitmqctl add_user diffcache '{password}'
+rabbitmqctl add_user diffcache '{deployment.broker_password}'
 rabbitmqctl set_permissions diffcache '.*' '.*' '.*'
-openstack user create --password '{password}' diffcache
+openstack user create --password '{deployment.keystone_password}' diffcache
 openstack role add --project service --user diffcache admin
 openstack service create --name diffcache diffcache
 openstack endpoint create --region "${{OS_REGION_NAME:-RegionOne}}" \\

@@ -13,6 +13,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
@@ -121,6 +122,27 @@ class TestSetup(SetupTest):
         self.assertIn('pymysql', controller.database.connection)
         for group in ('nova', 'cinder', 'keystone_authtoken'):
             self.assertIn('auth_type = password', self.group('ctl', group))
+
+    def test_no_machine_has_a_password_that_it_does_not_need(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        database, keystone = (
+            re.search(pattern, self.group('ctl', name))[1]
+            for name, pattern in (('database', ':([^:@]+)@'),
+                                  ('keystone_authtoken', 'password = (.+)')))
+        broker = re.search(':([^:@]+)@', self.group('h1', 'DEFAULT'))[1]
+        self.assertEqual(3, len({broker, database, keystone}))
+        self.assertEqual(
+            {'ctl': {broker, database, keystone}, 'hub': {broker, keystone},
+             'h1': {broker}},
+            {name: {password for password in (broker, database, keystone)
+                    for path in (self.made / name).iterdir()
+                    if password in path.read_text()}
+             for name in ('ctl', 'hub', 'h1')})
+        script = (self.made / 'services.sh').read_text()
+        for line in (f"IDENTIFIED BY '{database}'",
+                     f"rabbitmqctl add_user diffcache '{broker}'",
+                     f"user create --password '{keystone}' diffcache"):
+            self.assertIn(line, script)
 
     def test_keys_are_of_their_hosts_and_open_to_their_owner_alone(self):
         self.setup(*ANSWERS, '--compute', 'h1')
