@@ -180,6 +180,21 @@ class RoleTest(KollaTestCase):
                 found += 1
         self.assertGreater(found, 30)
 
+    def test_no_service_of_a_compute_host_has_an_account(self):
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        services, users = [], {}
+        for line in text.partition('{% endmacro %}')[2].splitlines():
+            if line.startswith('{% if'):
+                services.append(set(re.findall("'(diffcache-[a-z]+)'", line)))
+            elif line.startswith('{% endif'):
+                services.pop()
+            elif account := re.search(r"account\('(\w+)'\)", line):
+                users[account[1]] = services[-1]
+        self.assertEqual({
+            'nova': {'diffcache-conductor', 'diffcache-api'},
+            'cinder': {'diffcache-api'}, 'keystone_authtoken': {
+                'diffcache-api'}, 'glance': {'diffcache-repository'}}, users)
+
     def test_the_queue_manager_has_a_directory_for_its_lock(self):
         # oslo.messaging ends every service at its first message otherwise.
         text = (ROLE / 'templates/diffcache.conf.j2').read_text()
