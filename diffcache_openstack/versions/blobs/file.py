@@ -221,6 +221,8 @@ class FileStore(base.BlobStore):
                 raise exceptions.Busy(
                     f'Another process does the work of {directory}: try again'
                     f' when it is done.')
+            # Where its age counts it was abandoned until now.
+            os.utime(directory)
             with base.removed(directory, work is not None):
                 yield directory
         finally:

@@ -148,8 +148,9 @@ def _kept(work: str) -> pathlib.Path:
     os.utime(directory)
     for other in directory.parent.glob(f'{prefix}*'):
         # Work that was abandoned this long ago is not resumed.
-        if time.time() - other.lstat().st_mtime > _GIVEN_UP_SECONDS:
-            shutil.rmtree(other, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # It has just ended.
+            if time.time() - other.lstat().st_mtime > _GIVEN_UP_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
     return directory
 
 
@@ -219,8 +220,13 @@ class GlanceStore(base.BlobStore):
             return False
 
     def replace(self, name: str, data: bytes) -> None:
-        self._remove(name)
-        self._add(name, io.BytesIO(data), len(data))
+        try:
+            self._add(name, io.BytesIO(data), len(data))
+        except exceptions.Conflict:
+            # What another writer has put with the same bytes is never gone.
+            if not self._has(name, data):
+                self._remove(name)
+                self._add(name, io.BytesIO(data), len(data))
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         if self.exists(name):

@@ -62,6 +62,16 @@ class TestFileStore(conformance.Conformance, base.TestCase):
         os.utime(work, (long_ago, long_ago))
         self.assertTrue(self.store.is_abandoned(work))
 
+    def test_work_that_is_resumed_late_is_not_abandoned(self):
+        """Where its age counts: on a filesystem of several hosts."""
+        self.patch(file.FileStore, 'exclusive', False)
+        with contextlib.suppress(exceptions.Interrupted), \
+                self.store.staging('x') as work:
+            raise exceptions.Interrupted('x')
+        os.utime(work, (0, 0))
+        with self.store.staging('x') as work:
+            self.assertFalse(self.store.is_abandoned(work))
+
     def test_a_blob_that_does_not_fit_leaves_nothing(self):
         self.patch(os, 'fsync', no_space)
         for write in (self.store.create, self.store.replace):

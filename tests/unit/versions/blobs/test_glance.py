@@ -14,9 +14,11 @@
 import functools
 import io
 import os
+import pathlib
 import time
 from unittest import mock
 
+import fixtures
 from glance_store import exceptions as store_exceptions
 from oslo_config import cfg
 
@@ -54,6 +56,12 @@ class TestGlanceStore(conformance.Conformance, base.TestCase):
                 os.utime(staging, (old, old))
                 self.assertFalse(self.store.is_abandoned(staging))
                 self.assertTrue(self.make_store().is_abandoned(staging))
+
+    def test_directories_of_others_may_end_meanwhile(self):
+        self.patch(pathlib.Path, 'glob',
+                   lambda path, _pattern: [path / 'has-just-ended'])
+        with self.store.staging('work-2') as staging:
+            self.assertTrue(staging.is_dir())
 
     def test_a_killed_writer_may_leave_a_part(self):
         self.assertFalse(self.store.atomic)
@@ -119,8 +127,14 @@ class Together(Sequential):
     """A driver through which another writer puts a blob at the same time."""
 
     other = None
+    # It refuses to put what there is, such as what another has just put.
+    refuses = False
 
     def add(self, name, stream, size, algorithm):
+        if self.other is not None and self.refuses:
+            other, self.other = self.other, None
+            super().add(name, io.BytesIO(other), len(other), algorithm)
+            raise store_exceptions.Duplicate(image=name)
         added = super().add(name, stream, size, algorithm)
         if self.other is not None:
             other, self.other = self.other, None
@@ -148,6 +162,15 @@ class TestTwoWriters(base.TestCase):
         self.assertEqual(b'theirs', self.store.read('a'))
         self.store.create('b', b'ours')
         self.assertEqual(b'ours', self.store.read('b'))
+
+    def test_what_another_has_put_meanwhile_is_never_gone(self):
+        """Both publish a catalogue that was decided, and one is killed."""
+        self.driver.refuses, self.driver.other = True, b'same'
+        delete = self.useFixture(fixtures.MockPatchObject(
+            self.driver, 'delete', create=True)).mock
+        self.store.replace('a', b'same')
+        self.assertEqual(b'same', self.store.read('a'))
+        delete.assert_not_called()
 
     def test_a_version_whose_head_another_replaced_was_not_saved(self):
         disk = self.write_file('disk', b'x' * 4096)
