@@ -15,6 +15,7 @@ import contextlib
 import logging
 import pathlib
 import secrets
+from typing import Collection
 from typing import Iterable
 from typing import Sequence
 
@@ -119,7 +120,8 @@ class SaveUploads:
         except exceptions.Busy as exc:
             if (isinstance(exc, shared_commits.Overtaken)
                     or not self._is_resumed_after(exc)):
-                self._remove_uploads()
+                # If the answer of a decision was lost, they are committed.
+                self._remove_uploads(self._access.completed_head().blobs())
             raise
         self._remove(before - self._head.replaceable_blobs(),
                      'an earlier state')
@@ -142,9 +144,13 @@ class SaveUploads:
     def _is_resumed_after(self, error: BaseException) -> bool:
         return self._resumes and exceptions.is_resumable(error)
 
-    def _remove_uploads(self) -> None:
-        """Remove blobs that no catalogue will name."""
-        self._remove((name for name, _ in self._uploads), 'a save that failed')
+    def _remove_uploads(self, needed: Collection[str] = ()) -> None:
+        """Remove blobs that no catalogue will name.
+
+        :param needed: those that one names
+        """
+        self._remove((name for name, _ in self._uploads
+                      if name not in needed), 'a save that failed')
 
     def _remove(self, names: Iterable[str], what: str) -> None:
         for name in names:

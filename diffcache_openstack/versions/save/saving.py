@@ -125,6 +125,8 @@ def _save(access: store_access.StoreAccess, writing: store_access.Writing,
                 return save.versions
         except exceptions.Busy as exc:
             last = access.completed_head()
+            if token is not None and (existing := last.of_token(token)):
+                return existing  # The answer of a decision was lost.
             if isinstance(exc, _TooFewNumbers):
                 most_packs = math.inf
             elif not (isinstance(exc, shared_commits.Overtaken)

@@ -112,8 +112,10 @@ def _attempt(access: 'store_access.StoreAccess', head: catalogue.Catalogue
             arbitration.commit(access.store, access.arbiter, next_head,
                                access.key)
     except exceptions.Conflict:
-        for name in segments.names(next_head) - segments.names(head):
-            access.store.delete(name)
+        if new := segments.names(next_head) - segments.names(head):
+            # If the answer of a decision was lost, others have built on it.
+            for name in new - segments.names(access.completed_head()):
+                access.store.delete(name)
         raise
     head.packs, head.maps = next_head.packs, next_head.maps
     head.versions = next_head.versions

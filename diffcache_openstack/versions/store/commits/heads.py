@@ -124,6 +124,28 @@ def try_read(store: base.BlobStore, number: int
         return None
 
 
+def _read_last(store: base.BlobStore
+               ) -> tuple[catalogue.Catalogue | None, dict[str, int]]:
+    """Return the head, or one before it, and the numbers in the pointers.
+
+    :raises IntegrityError: it is missing or damaged
+    """
+    before = None
+    while True:
+        number, pointers = _last_number(store)
+        if number is None:
+            return None, pointers
+        try:
+            return _read(store, number), pointers
+        except exceptions.NotFound as exc:
+            # Others may have committed more since than are kept.
+            if number == before:
+                raise exceptions.IntegrityError(
+                    f'{blob_names.of_head(number)} is missing: restore it '
+                    f'from a copy of the store.') from exc
+        before = number
+
+
 def load(store: base.BlobStore, decided: int | None = None
          ) -> catalogue.Catalogue | None:
     """Return the head; None if the store is empty.
@@ -137,13 +159,7 @@ def load(store: base.BlobStore, decided: int | None = None
     if head is not None:
         pointers = _usual_pointers(head.number)
     else:
-        number, pointers = _last_number(store)
-        try:
-            head = None if number is None else _read(store, number)
-        except exceptions.NotFound as exc:
-            raise exceptions.IntegrityError(
-                f'{blob_names.of_head(number or 0)} is missing: restore it '
-                f'from a copy of the store.') from exc
+        head, pointers = _read_last(store)
     number = head.number if head else 0
     while (following := try_read(store, number + 1)) is not None:
         head, number = following, number + 1

@@ -20,7 +20,9 @@ from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.catalogue import record_tables
 from diffcache_openstack.versions.store.commits import arbitration
+from diffcache_openstack.versions.store.commits import heads
 from diffcache_openstack.versions.store.commits import reservations
 from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions.store.upkeep import verification
@@ -232,6 +234,39 @@ class TestTwoWriters(ArbitrationTest):
         self.assertEqual(['a'], self.series())
         self.save_as(self.writer(), 'c')
         self.assertEqual(['a', 'b', 'c'], self.series())
+
+    def lose_answer(self, others):
+        """Have the next decision's answer be lost, until others went on."""
+        def lose():
+            self.arbiter.after = lambda: None
+            for _ in range(heads.KEPT):
+                self.save_as(self.writer(), 'other')
+            others()
+            raise exceptions.Busy('Another writer moved the head.')
+
+        self.arbiter.after = lose
+
+    def test_a_decision_that_is_told_late_keeps_its_records(self):
+        self.patch(record_tables, 'MOST_RECENT', 1)
+        self.patch(record_tables, 'SEGMENT_RECORDS', 1)
+        self.lose_answer(lambda: None)
+        self.save_as(self.access)
+        self.assertEqual(['a', 'b', *['other'] * heads.KEPT], self.series())
+        self.assert_intact()
+
+    def test_a_decision_that_is_told_late_keeps_its_blobs(self):
+        """Nothing can be committed behind a prune of the same packs."""
+        for token in (None, 'token'):
+            self.lose_answer(lambda: pruning.prune(
+                self.writer(), rule=pruning.PruneRule(level=9)))
+            disk = self.write_file('lost', self.blocks_of(20))
+            [saved] = saving.save_disks(
+                self.access, [save_request.SaveRequest(disk, 'lost')],
+                token=token)
+            self.assertIn(saved.id, self.writer().head().versions)
+            self.assert_intact()
+        # By its token it is found, and not saved again.
+        self.assertEqual(1, len(self.writer().head().of_token('token')))
 
     def test_local_filesystems_need_no_arbiter(self):
         def no_answer():

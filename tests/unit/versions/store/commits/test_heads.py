@@ -12,8 +12,10 @@
 """Heads of stores, and what killed writers left."""
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store.access import store_access
 from diffcache_openstack.versions.store.catalogue import blob_names
+from diffcache_openstack.versions.store.commits import heads
 from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions.store.upkeep import verification
 from tests.unit.versions import fixture
@@ -36,6 +38,27 @@ class TestHeads(fixture.VersionsTestCase):
         first = self.save()
         self.store.create(blob_names.of_head(2), b'half a head')
         self.assertEqual([first.id], list(self.access.head().versions))
+
+    def test_others_commit_more_than_is_kept_while_it_is_read(self):
+        self.save()
+        read, others = self.store.read, store_access.StoreAccess(
+            file.FileStore(self.directory / 'store'))
+
+        def commit(name, *part):
+            if name == blob_names.of_head(1):
+                self.patch(self.store, 'read', read)
+                for _ in range(heads.KEPT + 1):
+                    others.commit(others.head())
+            return read(name, *part)
+
+        self.patch(self.store, 'read', commit)
+        self.assertEqual(heads.KEPT + 2, self.access.head().number)
+
+    def test_a_head_that_is_missing(self):
+        self.save()
+        self.store.delete(blob_names.of_head(1))
+        error = self.assertRaises(exceptions.IntegrityError, self.access.head)
+        self.assertIn('head-0000000001 is missing', str(error))
 
     def test_two_writers_do_not_both_win(self):
         self.save()
