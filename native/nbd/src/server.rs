@@ -11,6 +11,7 @@ mod tests;
 use std::io;
 use std::time::Duration;
 
+use crate::protocol::Request;
 pub use ring::{check as check_ring, Disk};
 pub use transmission::transmit;
 
@@ -33,6 +34,15 @@ pub trait Export: Send + Sync + 'static {
 
     /// Its size in bytes at this moment.
     fn size(&self) -> u64;
+
+    /// Whether a read, a write, zeroes or a trim may begin now. It is asked once: one that may not
+    /// [waits](Self::wait).
+    fn may_begin(&self, _request: &Request) -> bool {
+        true
+    }
+
+    /// Waits until a request may begin, or is in a hurry.
+    fn wait(&self, _request: &Request, _is_hurried: &dyn Fn() -> bool) {}
 
     /// Begins to read `length` bytes from an offset. One of the two below completes it.
     fn begin_read(&self, offset: u64, length: usize) -> Self::Read;

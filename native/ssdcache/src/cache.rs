@@ -23,6 +23,7 @@ mod read;
 mod settings;
 mod state;
 mod status;
+pub mod throttle;
 mod volume;
 mod warm;
 mod write;

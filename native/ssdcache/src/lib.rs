@@ -11,8 +11,10 @@
 //! * [`simulate`]: a trace, played to it;
 //! * [`device`]: the SSD, and what it has after a restart;
 //! * [`cache`]: volumes read and written through it;
+//! * [`rates`]: what a volume may do per second;
 //! * [`shared`]: what processes of guests see of it.
 
 pub mod cache;
 pub mod device;
+pub mod rates;
 pub mod shared;

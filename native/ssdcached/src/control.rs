@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use diffcache_control::{error, parse, Limits};
 use diffcache_ssdcache::cache::origin::Origins;
 use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Run, Volume};
+use diffcache_ssdcache::rates::Rates;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use thiserror::Error;
@@ -58,6 +59,8 @@ struct Attachment {
     sequential: u64,
     #[serde(default)]
     admission: u8,
+    #[serde(default)]
+    rates: Rates,
 }
 
 /// Settings of a volume; those that are not given stay.
@@ -69,6 +72,7 @@ struct Changes {
     mode: Option<String>,
     sequential: Option<u64>,
     admission: Option<u8>,
+    rates: Option<Rates>,
 }
 
 /// A command.
@@ -190,9 +194,7 @@ impl Commands {
             }
             Command::Resize { volume } => {
                 cache.resize(&*cache.volume(&volume)?)?;
-                if let Some(guest) = self.guests.find(&volume) {
-                    guest.nudge();
-                }
+                self.nudge(&volume);
             }
             Command::Disconnect { volume } => {
                 self.clients.disconnect(&cache.volume(&volume)?.export());
@@ -242,6 +244,13 @@ impl Commands {
         Ok(json!({ "status": self.status() }))
     }
 
+    /// Has the guest of a volume look at what changed of it.
+    fn nudge(&self, volume: &str) {
+        if let Some(guest) = self.guests.find(volume) {
+            guest.nudge();
+        }
+    }
+
     /// Has writes wait, or go on. Whether they have waited until now.
     fn queue(&self, export: &str, milliseconds: u64) -> bool {
         let waited = self.queues.end(export);
@@ -275,6 +284,7 @@ impl Commands {
             limit: attachment.limit,
             sequential: attachment.sequential,
             admission: attachment.admission,
+            rates: attachment.rates,
         };
         self.cache.attach(volume.lasting(&self.origins)?)?;
         Ok(())
@@ -294,6 +304,10 @@ impl Commands {
         }
         if let Some(admission) = changes.admission {
             cache.set_admission(&volume, admission)?;
+        }
+        if let Some(rates) = changes.rates {
+            cache.set_rates(&volume, rates)?;
+            self.nudge(&changes.volume);
         }
         if let Some(mode) = mode {
             cache.set_mode(&volume, mode)?;

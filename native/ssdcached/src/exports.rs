@@ -4,8 +4,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use diffcache_nbd::protocol::{Command, Request};
 use diffcache_nbd::server::{Disk, Export, Pieces};
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
+use diffcache_ssdcache::rates::{Cost, Direction};
 
 use crate::queues::Queues;
 use crate::stop::Gate;
@@ -52,6 +54,16 @@ impl Export for CachedVolume {
 
     fn size(&self) -> u64 {
         self.volume.size()
+    }
+
+    fn may_begin(&self, request: &Request) -> bool {
+        cost(request).is_none_or(|cost| self.volume.throttle().begin(cost))
+    }
+
+    fn wait(&self, request: &Request, is_hurried: &dyn Fn() -> bool) {
+        if let Some(cost) = cost(request) {
+            self.volume.throttle().wait(cost, is_hurried);
+        }
     }
 
     fn begin_read(&self, offset: u64, length: usize) -> PendingRead {
@@ -105,4 +117,17 @@ impl Export for CachedVolume {
         let _running = self.gate.begin();
         self.cache.flush(&self.volume)
     }
+}
+
+/// What a request counts as for the limits of its volume; none: QEMU does not limit it either.
+fn cost(request: &Request) -> Option<Cost> {
+    let direction = match request.command {
+        Command::Read => Direction::Read,
+        Command::Write | Command::WriteZeroes => Direction::Write,
+        _ => return None,
+    };
+    Some(Cost {
+        direction,
+        bytes: request.length.into(),
+    })
 }

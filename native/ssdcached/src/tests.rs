@@ -7,6 +7,7 @@ mod leaving;
 mod model;
 mod origin;
 mod queues;
+mod rates;
 mod resizing;
 mod stopping;
 mod vhost;

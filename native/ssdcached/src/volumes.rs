@@ -9,6 +9,7 @@ use diffcache_ssdcache::cache::origin::{Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Mode};
 use diffcache_ssdcache::device::format::{Kept, VolumeRecord};
 use diffcache_ssdcache::device::Device;
+use diffcache_ssdcache::rates::Rates;
 use serde::Deserialize;
 
 use crate::error::ConfigError;
@@ -32,6 +33,9 @@ pub struct VolumeConfig {
     /// A block is cached at this reference to it; 0: at that of all volumes.
     #[serde(default)]
     pub admission: u8,
+    /// What it may do per second.
+    #[serde(default)]
+    pub rates: Rates,
 }
 
 impl VolumeConfig {
@@ -61,6 +65,7 @@ impl VolumeConfig {
             limit: self.limit,
             sequential: self.sequential,
             admission: self.admission,
+            rates: self.rates,
             random: random()?,
             kept: None,
             held: None,
@@ -131,6 +136,7 @@ pub(crate) fn reattach(
         limit: kept.limit,
         sequential: kept.sequential,
         admission: kept.admission,
+        rates: kept.rates,
         random: random()?,
         kept: Some(kept.origin),
         held: None,
@@ -155,6 +161,7 @@ pub(crate) fn hold(
         limit: kept.limit,
         sequential: kept.sequential,
         admission: kept.admission,
+        rates: kept.rates,
         random: random()?,
         kept: Some(origin),
         held: Some(held),

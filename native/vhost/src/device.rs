@@ -1,5 +1,6 @@
 //! The disk of a guest: its rings, and what becomes of requests.
 
+mod late;
 mod messages;
 
 use std::io;
@@ -7,6 +8,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use diffcache_nbd::protocol::{Command, Request as NbdRequest};
+use diffcache_ssdcache::rates::Limiter;
 use diffcache_ssdcache::shared::index::Facts;
 use rustix::event::epoll;
 use rustix::event::{poll, PollFd, PollFlags};
@@ -17,6 +19,7 @@ use crate::inflight::Inflight;
 use crate::memory::{Memory, Segment};
 use crate::request::{parse, Request, Status, Work, ID_BYTES};
 use crate::ring::{Chain, Ring};
+use late::Late;
 use messages::features;
 
 /// Rings of a guest at most: one for each of its processors.
@@ -62,6 +65,8 @@ pub struct Device {
     size: u64,
     /// Rings that have more requests than were taken.
     waiting: Vec<usize>,
+    /// What the volume may do, and requests that wait for it.
+    limiter: Limiter<Late>,
 }
 
 impl Device {
@@ -70,6 +75,7 @@ impl Device {
         Self {
             facts: cached.index.facts(),
             size: cached.index.size(),
+            limiter: Limiter::new(cached.index.rates(), Instant::now()),
             cached,
             forward,
             epoll,
@@ -131,6 +137,7 @@ impl Device {
             // It is not there if the ring was never ready.
             let _ = epoll::delete(&self.epoll, kick);
         }
+        self.begin_all(number);
         while self.rings[number].running > 0 {
             self.forward.send()?;
             if self.cached.reads.is_busy() {
@@ -202,7 +209,7 @@ impl Device {
             .chain(&self.memory, head, &mut chain)
             .and_then(|()| parse(&self.memory, &mut chain, self.size));
         let done = match parsed {
-            Ok(request) => self.begin((number, head), &request, &mut chain, begun),
+            Ok(request) => self.admit((number, head), &request, &mut chain, begun),
             Err(error) => {
                 log::debug!("Could not answer a request: {error}");
                 self.answer(number, head, 0)
@@ -423,8 +430,9 @@ impl Device {
         }
     }
 
-    /// Has the guest see another size of the volume.
+    /// Follows other limits of the volume, and has the guest see another size of it.
     pub fn refresh(&mut self) -> io::Result<()> {
+        self.refresh_rates();
         let size = self.cached.index.size();
         if size == self.size {
             return Ok(());

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
 
 use diffcache_ssdcache::shared::hits::Hits;
 use diffcache_ssdcache::shared::index::Index;
@@ -98,15 +99,19 @@ pub fn run(handed: Handed, restrict: impl FnOnce() -> io::Result<()>) -> io::Res
 
 fn serve(device: &mut Device, stream: &UnixStream) -> io::Result<()> {
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
     loop {
+        let next = device.begin_due();
+        device.send()?;
         let is_due = device.wait_for_reads()?;
-        let timeout = Some(&now).filter(|_| is_due);
+        let timeout = if is_due { Some(Duration::ZERO) } else { next };
+        // Longer ones than that have no end.
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         events.clear();
-        match epoll::wait(device.epoll(), spare_capacity(&mut events), timeout) {
+        match epoll::wait(
+            device.epoll(),
+            spare_capacity(&mut events),
+            timeout.as_ref(),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -122,6 +127,5 @@ fn serve(device: &mut Device, stream: &UnixStream) -> io::Result<()> {
                 ring => device.serve(ring as usize),
             }
         }
-        device.send()?;
     }
 }

@@ -1,6 +1,7 @@
 //! Guests of all kinds, against a volume in memory.
 
 mod hostile;
+mod limits;
 mod requests;
 
 use std::fs::File;

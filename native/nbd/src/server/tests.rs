@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use super::{transmit, Export};
 use crate::negotiation::{offer, Exports, EXPORT_FLAGS};
-use crate::protocol::{option, reply, IHAVEOPT, MAX_DATA, NBDMAGIC, OPTION_REPLY};
+use crate::protocol::{option, reply, Request, IHAVEOPT, MAX_DATA, NBDMAGIC, OPTION_REPLY};
 
 const SIZE: usize = 1 << 20;
 const NAME: &str = "secret";
@@ -51,6 +51,9 @@ impl Memory {
         })
     }
 
+    /// Requests there wait until they are released, or their client has left.
+    const LIMITED: u64 = 600_000;
+
     /// Waits until this many slow reads have begun.
     fn wait_for_slow(&self, count: u64) {
         while self.slow_begun.load(Ordering::Relaxed) < count {
@@ -75,6 +78,18 @@ impl Export for Memory {
 
     fn size(&self) -> u64 {
         SIZE as u64
+    }
+
+    fn may_begin(&self, request: &Request) -> bool {
+        request.offset != Self::LIMITED
+    }
+
+    fn wait(&self, _request: &Request, is_hurried: &dyn Fn() -> bool) {
+        let mut released = self.released.lock().unwrap();
+        while !*released && !is_hurried() {
+            let look = Duration::from_millis(10);
+            (released, _) = self.changed.wait_timeout(released, look).unwrap();
+        }
     }
 
     fn begin_read(&self, offset: u64, _length: usize) -> u64 {

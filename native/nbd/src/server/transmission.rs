@@ -161,6 +161,10 @@ enum Task<R> {
     Zero,
     Flush,
     Refuse(u32),
+    /// A read that is to be begun.
+    LateRead,
+    /// One that waits until it may begin.
+    Limited(Box<Task<R>>),
 }
 
 impl<E: Export> Connection<E> {
@@ -180,6 +184,7 @@ impl<E: Export> Connection<E> {
             match self.take(&mut reader) {
                 Ok(Some(task)) if reader.direct.is_busy() => {
                     if let Some((request, task)) = self.hand_over(task) {
+                        self.send_all(&mut reader);
                         self.perform(&request, task, &mut answer);
                         self.send(&answer);
                     }
@@ -397,25 +402,32 @@ impl<E: Export> Connection<E> {
                         self.send_all(reader);
                     }
                     let data = reader.buffers.data(&self.stream, length)?;
-                    self.check(&request).map_or(Task::Write(data), Task::Refuse)
+                    self.checked(&request, Task::Write(data))
                 }
-                Command::Read => match self.check(&request) {
-                    Some(refusal) => Task::Refuse(refusal),
-                    None => {
+                Command::Read => match self.checked(&request, Task::LateRead) {
+                    Task::LateRead => {
                         let read = self.export.begin_read(request.offset, length);
                         match self.begin_direct(reader, &request, read) {
                             None => continue,
                             Some(read) => Task::Read(read),
                         }
                     }
+                    task => task,
                 },
-                Command::Trim | Command::WriteZeroes => {
-                    self.check(&request).map_or(Task::Zero, Task::Refuse)
-                }
+                Command::Trim | Command::WriteZeroes => self.checked(&request, Task::Zero),
                 Command::Flush => Task::Flush,
                 Command::BlockStatus | Command::Other => Task::Refuse(errno::EINVAL),
             };
             return Ok(Some((request, task)));
+        }
+    }
+
+    /// What is done with a request: it may have to wait, or be refused.
+    fn checked(&self, request: &Request, task: Task<E::Read>) -> Task<E::Read> {
+        match self.check(request) {
+            Some(refusal) => Task::Refuse(refusal),
+            None if self.export.may_begin(request) => task,
+            None => Task::Limited(Box::new(task)),
         }
     }
 
@@ -437,16 +449,26 @@ impl<E: Export> Connection<E> {
     fn perform(&self, request: &Request, task: Task<E::Read>, answer: &mut Vec<u8>) {
         answer.clear();
         let length = u64::from(request.length);
-        let is_durable = request.is_durable && !matches!(task, Task::Read(_));
+        let is_durable = request.is_durable && request.command != Command::Read;
+        let mut read = |read| {
+            answer.resize(REPLY_BYTES + request.length as usize, 0);
+            self.export.read(read, &mut answer[REPLY_BYTES..])
+        };
         let result = match task {
-            Task::Read(read) => {
-                answer.resize(REPLY_BYTES + request.length as usize, 0);
-                self.export.read(read, &mut answer[REPLY_BYTES..])
+            Task::Read(begun) => read(begun),
+            Task::LateRead => {
+                let length = request.length as usize;
+                read(self.export.begin_read(request.offset, length))
             }
             Task::Write(data) => self.export.write(&data, request.offset),
             Task::Zero => self.export.zero(request.offset, length),
             Task::Flush => self.export.flush(),
             Task::Refuse(error) => return answer.extend(request.reply(error).encode()),
+            Task::Limited(task) => {
+                let has_left = || !self.turns.lock().unpoisoned().is_open;
+                self.export.wait(request, &has_left);
+                return self.perform(request, *task, answer);
+            }
         };
         let result = result.and_then(|()| match is_durable {
             true => self.export.flush(),
@@ -483,6 +505,6 @@ fn is_paced<R>(request: &Request, task: &Task<R>) -> bool {
     match task {
         Task::Read(_) => true,
         Task::Write(_) => !request.is_durable,
-        Task::Zero | Task::Flush | Task::Refuse(_) => false,
+        _ => false,
     }
 }

@@ -241,6 +241,7 @@ pub(super) fn attach(
     let followed = (attachment.sequential, samples);
     let origin = (attachment.origin, attachment.held);
     let volume = Volume::new(ids, place as u16, wanted, origin, attachment.mode, followed);
+    volume.throttle().set_rates(attachment.rates);
     Ok(Arc::new(volume))
 }
 
@@ -277,6 +278,7 @@ fn record_of(attachment: &Attachment, size: u64, old: Option<&VolumeRecord>) -> 
             limit: attachment.limit,
             sequential: attachment.sequential,
             admission: attachment.admission,
+            rates: attachment.rates,
         }),
         leaving: Leaving::Nothing,
     };

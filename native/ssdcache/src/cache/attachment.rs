@@ -11,6 +11,7 @@ use super::origin::Origins;
 use super::volume::Mode;
 use crate::device::disk::Disk;
 use crate::device::format::{VolumeRecord, MAX_NAME, MAX_ORIGIN, VOLUMES};
+use crate::rates::Rates;
 
 /// A volume to attach.
 pub struct Attachment {
@@ -28,6 +29,8 @@ pub struct Attachment {
     pub sequential: u64,
     /// A block is cached at this reference to it; 0: at that of all volumes.
     pub admission: u8,
+    /// What it may do per second.
+    pub rates: Rates,
     /// Random bytes, for the name of its export and the number of its attachment.
     pub random: [u8; 24],
     /// The path of its origin, if it stays until it is detached without being named at a start.
@@ -49,6 +52,7 @@ impl Attachment {
             limit: kept.map_or(0, |kept| kept.limit),
             sequential: kept.map_or(0, |kept| kept.sequential),
             admission: kept.map_or(0, |kept| kept.admission),
+            rates: kept.map(|kept| kept.rates).unwrap_or_default(),
             random: [0; 24],
             kept: kept.map(|kept| kept.origin.clone()),
             held: Some(held),

@@ -70,6 +70,7 @@ impl Cache {
             // Alone, or one that took an older state would set it after this.
             if let Some(lent) = volume.lent.write().unpoisoned().as_ref() {
                 lent.index.set_size(volume.size());
+                lent.index.set_rates(volume.throttle().rates());
                 lent.index.set_open(self.is_active(&volume));
             }
         }

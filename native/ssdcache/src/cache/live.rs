@@ -18,6 +18,7 @@ use super::volume::{Mode, Volume};
 use super::{touched, Cache};
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, Leaving, VolumeRecord, BLOCK, VOLUMES};
+use crate::rates::Rates;
 
 /// A volume that was detached, and that clients which are still connected may use.
 pub(super) struct Detached {
@@ -127,6 +128,7 @@ impl Cache {
         self.set_limit(known, wanted.limit)?;
         self.set_sequential(known, wanted.sequential)?;
         self.set_admission(known, wanted.admission)?;
+        self.set_rates(known, wanted.rates)?;
         self.set_mode(known, wanted.mode)
     }
 
@@ -206,6 +208,16 @@ impl Cache {
             .blocks
             .set_admission(volume.partition, admission);
         self.keep(volume, |kept| kept.admission = admission)
+    }
+
+    /// Changes what a volume may do per second.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn set_rates(&self, volume: &Volume, rates: Rates) -> Result<(), CacheError> {
+        volume.throttle().set_rates(rates);
+        self.refresh_lent();
+        self.keep(volume, |kept| kept.rates = rates)
     }
 
     /// Gives a volume the size that its origin has now. What is cached of it stays.

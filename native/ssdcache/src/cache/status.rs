@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::latency::Latency;
 use super::volume::Mode;
 use super::Cache;
+use crate::rates::Rates;
 
 /// The state of a cache.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -61,6 +62,7 @@ pub struct VolumeStatus {
     pub limit: u32,
     pub sequential: u64,
     pub admission: u8,
+    pub rates: Rates,
     pub blocks: u32,
     pub dirty: u32,
     pub reads: u64,
@@ -108,6 +110,7 @@ impl Cache {
                 limit: state.blocks.limit(volume.partition),
                 sequential: volume.sequential(),
                 admission: state.blocks.admission(volume.partition),
+                rates: volume.throttle().rates(),
                 blocks: state.blocks.held(volume.partition),
                 dirty: state.blocks.dirty(volume.partition),
                 reads: get(&counters.reads),

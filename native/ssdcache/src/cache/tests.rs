@@ -28,6 +28,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::disk::Disk;
 use crate::device::{Device, Place};
+use crate::rates::Rates;
 use disks::MemoryDisk;
 
 const PLACE: Place = Place {
@@ -56,6 +57,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
         limit,
         sequential: 0,
         admission: 0,
+        rates: Rates::default(),
         random: random(),
         kept: None,
         held: None,

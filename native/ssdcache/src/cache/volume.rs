@@ -15,6 +15,7 @@ use super::access::{Access, Epoch};
 use super::latency::Latency;
 use super::losses::Losses;
 use super::origin::held::Held;
+use super::throttle::Throttle;
 use crate::device::disk::Disk;
 use crate::device::format::{DirtyVersion, Entry, Kept, VolumeRecord};
 use crate::shared::Lent;
@@ -151,6 +152,7 @@ pub struct Volume {
     /// Writes share it; a change of the mode takes it for itself.
     gate: RwLock<()>,
     pub(super) losses: Losses,
+    throttle: Throttle,
     /// What the process of a guest sees of it.
     pub(super) lent: RwLock<Option<Arc<Lent>>>,
 }
@@ -232,6 +234,7 @@ impl Volume {
             streams: Mutex::new(Streams::new(sequential)),
             gate: RwLock::default(),
             losses: Losses::default(),
+            throttle: Throttle::default(),
             lent: RwLock::default(),
         }
     }
@@ -353,6 +356,12 @@ impl Volume {
         failure
             .as_ref()
             .is_none_or(|(when, _)| when.elapsed() > PAUSE)
+    }
+
+    /// What its requests wait for before they begin.
+    #[must_use]
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
     /// Whether nothing is written to its origin until it is recovered.

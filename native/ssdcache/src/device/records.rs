@@ -3,6 +3,8 @@
 use diffcache_base::words::Words;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::rates::{Rates, PACKED};
+
 /// Copies of a volume's record.
 pub const COPIES: usize = 2;
 /// Bytes of one copy of a volume's record.
@@ -20,6 +22,7 @@ const KEPT_AT: usize = 304;
 const ORIGIN_AT: usize = KEPT_AT + 16;
 const LEAVING_AT: usize = 300;
 const ADMISSION_AT: usize = ORIGIN_AT + MAX_ORIGIN;
+const RATES_AT: usize = ADMISSION_AT + 1;
 const SEQUENCE_AT: usize = VOLUME - 16;
 /// The origin of a record that is damaged.
 pub const UNKNOWN_ORIGIN: u64 = 0;
@@ -39,6 +42,8 @@ pub struct Kept {
     pub sequential: u64,
     /// A block is cached at this reference to it; 0: at that of all volumes.
     pub admission: u8,
+    /// What it may do per second.
+    pub rates: Rates,
 }
 
 impl Kept {
@@ -51,6 +56,7 @@ impl Kept {
         bytes[KEPT_AT + 8..ORIGIN_AT].copy_from_slice(&self.sequential.to_le_bytes());
         bytes[ORIGIN_AT..ORIGIN_AT + origin.len()].copy_from_slice(origin);
         bytes[ADMISSION_AT] = self.admission;
+        bytes[RATES_AT..RATES_AT + PACKED].copy_from_slice(&self.rates.pack());
     }
 
     fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
@@ -65,6 +71,7 @@ impl Kept {
             limit: words.le32(KEPT_AT + 4),
             sequential: words.le64(KEPT_AT + 8),
             admission: bytes[ADMISSION_AT],
+            rates: Rates::unpack(&words.array(RATES_AT)),
         })
     }
 }
@@ -209,6 +216,7 @@ impl VolumeRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rates::COUNT;
 
     #[test]
     fn a_volume_is_read_back_and_damage_is_seen() {
@@ -224,6 +232,7 @@ mod tests {
                 limit: u32::MAX,
                 sequential: u64::MAX,
                 admission: 15,
+                rates: Rates::new([u64::MAX; COUNT]),
             }),
             leaving: Leaving::Volume,
         };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use diffcache_partitions::{Block, Mirror, Slot};
 
 use super::memory::Memory;
+use crate::rates::{Rates, COUNT};
 
 /// Entries of a bucket, which is a line of a processor's cache.
 const ENTRIES: usize = 5;
@@ -36,6 +37,7 @@ const SIZE: usize = 1;
 const DATA: usize = 2;
 const EXPORT: usize = 3;
 const SERIAL: usize = 5;
+const RATES: usize = 8;
 /// Bytes of a volume's serial number.
 pub const SERIAL_BYTES: usize = 24;
 
@@ -152,6 +154,22 @@ impl Index {
     /// Changes the size of the volume.
     pub fn set_size(&self, size: u64) {
         self.memory.words()[SIZE].store(size, Ordering::Release);
+    }
+
+    /// What the volume may do per second.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        let words = &self.memory.words()[RATES..RATES + COUNT];
+        let mut words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        Rates::new([0; COUNT].map(|_: u64| words.next().unwrap_or(0)))
+    }
+
+    /// Changes what the volume may do per second.
+    pub fn set_rates(&self, rates: Rates) {
+        let words = &self.memory.words()[RATES..];
+        for (word, value) in words.iter().zip(rates.values()) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     fn is_open(&self) -> bool {

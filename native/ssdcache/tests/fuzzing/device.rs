@@ -13,6 +13,7 @@ use diffcache_ssdcache::cache::{
 use diffcache_ssdcache::device::disk::Disk;
 use diffcache_ssdcache::device::format::{DirtyVersion, Entry, Superblock, BLOCK, INTENTS, VOLUME};
 use diffcache_ssdcache::device::{Device, Place};
+use diffcache_ssdcache::rates::Rates;
 use xxhash_rust::xxh3::xxh3_64;
 
 const CAPACITY: u32 = 16;
@@ -96,6 +97,7 @@ fn attachment(name: &str, mode: Mode, limit: u32) -> Attachment {
         limit,
         sequential: 0,
         admission: 0,
+        rates: Rates::default(),
         random: [name.as_bytes()[0]; 24],
         kept: Some(format!("/dev/{name}")),
         held: None,
@@ -179,6 +181,7 @@ fn start(ssd: &faulty::Disk, boot: u8) -> Result<Cache, CacheError> {
         Some(Attachment {
             sequential: kept.sequential,
             admission: kept.admission,
+            rates: kept.rates,
             ..attachment(name, Mode::numbered(kept.mode), kept.limit)
         })
     });

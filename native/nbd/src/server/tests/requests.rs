@@ -136,6 +136,54 @@ fn slow_requests_do_not_keep_others_from_being_done() {
     client.leave().unwrap();
 }
 
+#[test]
+fn requests_that_may_not_begin_yet_keep_no_others_from_it() {
+    let memory = Memory::new();
+    let mut client = Client::chosen(&memory);
+    make_quick(&mut client);
+    for cookie in 0..10 {
+        client.request(READ, cookie, Memory::LIMITED, 2);
+    }
+    for (cookie, command) in [(10, WRITE), (11, FUA_WRITE), (12, ZERO)] {
+        client.request(command, cookie, Memory::LIMITED, 2);
+        if command != ZERO {
+            client.send(b"ab");
+        }
+    }
+    make_quick(&mut client);
+    client.request(FLUSH, 99, 0, 0);
+    assert_eq!((0, 99), client.reply());
+    memory.release();
+    let mut cookies: Vec<u64> = (0..13)
+        .map(|_| {
+            let (error, cookie) = client.reply();
+            assert_eq!(0, error);
+            if cookie < 10 {
+                client.receive(2);
+            }
+            cookie
+        })
+        .collect();
+    cookies.sort_unstable();
+    assert_eq!((0..13).collect::<Vec<u64>>(), cookies);
+    assert_eq!(2, memory.flushes.load(Ordering::Relaxed));
+    client.leave().unwrap();
+}
+
+#[test]
+fn a_client_that_leaves_is_not_kept_by_requests_that_may_not_begin_yet() {
+    let memory = Memory::new();
+    let mut client = Client::chosen(&memory);
+    client.request(WRITE, 1, Memory::LIMITED, 2);
+    client.send(b"ab");
+    client.request(READ, 2, 0, 1);
+    assert_eq!((0, 2), client.reply());
+    // That the client is gone is an error only for those that wanted to answer it.
+    let _ = client.leave();
+    let place = Memory::LIMITED as usize;
+    assert_eq!(b"ab", &memory.bytes.lock().unwrap()[place..place + 2]);
+}
+
 /// Has requests served until those that need no disk are quick, wherever this is run.
 fn make_quick(client: &mut Client) {
     for cookie in 1000..2000 {

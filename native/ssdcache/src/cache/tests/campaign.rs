@@ -155,6 +155,7 @@ impl Campaign {
                 limit: kept.limit,
                 sequential: kept.sequential,
                 admission: kept.admission,
+                rates: kept.rates,
                 ..self.attachment(of(&record.name))
             }
         });

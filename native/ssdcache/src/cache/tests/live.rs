@@ -5,6 +5,7 @@ use diffcache_partitions::NEVER;
 
 use super::*;
 use crate::device::format::Superblock;
+use crate::rates::COUNT;
 
 const SIZE: usize = 1 << 20;
 
@@ -45,6 +46,7 @@ fn restart(ssd: &MemoryDisk, origin: &MemoryDisk) -> Cache {
                 mode: Mode::numbered(kept.mode),
                 sequential: kept.sequential,
                 admission: kept.admission,
+                rates: kept.rates,
                 kept: Some(kept.origin),
                 ..attachment(&record.name, origin, 0)
             })
@@ -102,6 +104,10 @@ fn what_was_attached_and_set_is_there_after_a_restart() {
     assert!(restart(&ssd, &origin).volumes().is_empty());
 }
 
+fn rates(value: u64) -> Rates {
+    Rates::new([value; COUNT])
+}
+
 #[test]
 fn what_is_cached_of_requests_changes_while_they_arrive() {
     let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
@@ -109,12 +115,15 @@ fn what_is_cached_of_requests_changes_while_they_arrive() {
     let volume = cache
         .attach(Attachment {
             admission: 3,
+            rates: rates(7),
             ..lasting("v", &origin, 20)
         })
         .unwrap();
     let status = |cache: &Cache| cache.status().volumes.remove("v").unwrap();
     read(&cache, &volume, 0);
     assert_eq!((3, 0), (status(&cache).admission, status(&cache).blocks));
+    assert_eq!(rates(7), status(&cache).rates);
+    cache.set_rates(&volume, rates(8)).unwrap();
     cache.set_admission(&volume, 2).unwrap();
     // The reference before counts.
     read(&cache, &volume, 0);
@@ -135,6 +144,7 @@ fn what_is_cached_of_requests_changes_while_they_arrive() {
     let again = restart(&ssd, &origin);
     let found = status(&again);
     assert_eq!((2, 4096), (found.admission, found.sequential));
+    assert_eq!(rates(8), found.rates);
     let volume = again.volume("v").unwrap();
     again.set_admission(&volume, 0).unwrap();
     again.set_sequential(&volume, 0).unwrap();
