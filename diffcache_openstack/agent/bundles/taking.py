@@ -37,6 +37,7 @@ from diffcache_openstack.agent.state import map_file
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import keys
+from diffcache_openstack.common import permissions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
@@ -47,7 +48,7 @@ TAKEN, HELD = 'taken', 'held'
 INCOMPLETE, NO_ROOM, DAMAGED = 'pieces missing', 'no room', 'damaged'
 DONE = frozenset((TAKEN, HELD))
 _LOOPBACK = '127.0.0.1:0'
-# In the directory of the state, while a bundle is taken in.
+# In the staging area, which a start of the agent empties.
 _SPOOL = 'bundle'
 
 
@@ -81,7 +82,6 @@ class Intake:
         self._bundle = bundle
         self._records = image_records.Verifier(security)
         self._state = pathlib.Path(conf.agent.state_dir)
-        self._spool = self._state / _SPOOL
 
     @contextlib.contextmanager
     def running(self, progress: sealing.Progress
@@ -94,25 +94,27 @@ class Intake:
         """
         with contextlib.ExitStack() as stack:
             _check_user(self._state)
+            stack.callback(os.umask, os.umask(permissions.UMASK))
             stack.enter_context(directory.used_by_one(self._state))
-            stack.callback(shutil.rmtree, self._spool, True)
             shared, view = shared_key(self._conf), self._keep_map()
             plan = self._keep_plan()
-            source = stack.enter_context(contextlib.closing(_plane(
-                self._spool, 'bundle', shared)))
             plane = stack.enter_context(contextlib.closing(_plane(
                 self._state / 'objects', self._conf.agent.host, shared)))
             held = holdings.Holdings(
                 self._state / 'objects', self._conf.agent.cache_capacity,
                 inspector.NativeInspector(), plane.readers)
             held.scan()
+            spool = held.staging(_SPOOL)
+            stack.callback(shutil.rmtree, spool, True)
+            source = stack.enter_context(contextlib.closing(_plane(
+                spool, 'bundle', shared)))
             # Without a plan for it, a host is to have all that comes.
             placed = list(plan.items) or [
                 holdings.PlacedObject(_as_held(packed.key), number)
                 for number, packed in enumerate(self._bundle.objects)]
             held.want(placed)
             stack.callback(held.save_seals)
-            yield _Taking(self._bundle, held, view, self._spool, _Link(
+            yield _Taking(self._bundle, held, view, spool, _Link(
                 plane, orders.Host(source.name, source.url), progress)
             ).all({item.key for item in placed})
 

@@ -11,8 +11,10 @@
 #    under the License.
 """Bundles, from the files of a repository to those of a host."""
 
+import os
 import pathlib
 import random
+from unittest import mock
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.bundles import packing
@@ -20,6 +22,7 @@ from diffcache_openstack.agent.bundles import sealing
 from diffcache_openstack.agent.bundles import taking
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import directory
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import map_file
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -97,16 +100,26 @@ class BundleTest(planes.DataPlaneTestCase):
 
     def apply(self, conf=None):
         """Apply the bundle; return states by object."""
-        conf = conf or self.conf()
+        with self.intake(conf or self.conf()).running(nothing) as entries:
+            return {tuple(each.key): each.state for each in entries}
+
+    def intake(self, conf):
         security = self.keys.security('compute', 'h1')
         bundle = sealing.Bundle(self.bundle, conf.agent.site,
                                 taking.shared_key(conf), security)
-        with taking.Intake(conf, bundle, security).running(
-                nothing) as entries:
-            return {tuple(each.key): each.state for each in entries}
+        return taking.Intake(conf, bundle, security)
 
     def served(self, number) -> pathlib.Path:
         return self.held('h1/objects', views.IMAGES, self.ids[number])
+
+    @property
+    def staging(self) -> pathlib.Path:
+        return self.directory / 'h1' / 'objects' / holdings.STAGING
+
+    def open_paths(self):
+        """Return what others may use below the state, which they may cross."""
+        return [path for path in (self.directory / 'h1').rglob('*')
+                if path.stat().st_mode & 0o077]
 
     def pieces(self):
         return sorted((path for path in self.bundle.iterdir()
@@ -121,7 +134,8 @@ class TestBundles(BundleTest):
         for number, content in enumerate(self.contents):
             self.assertEqual(content, self.served(number).read_bytes())
         self.assertEqual({taking.HELD}, set(self.apply().values()))
-        self.assertFalse((self.directory / 'h1' / 'bundle').exists())
+        self.assertEqual([], self.open_paths())
+        self.assertEqual([], list(self.staging.iterdir()))
         kept = map_file.MapFile(self.directory / 'h1' / 'site_map.json').load(
             lambda image: True)
         self.assertEqual(7, kept.generation)
@@ -232,6 +246,45 @@ class TestRefusals(BundleTest):
     def test_an_agent_that_runs(self):
         with directory.used_by_one(self.directory / 'h1'):
             self.assertRaises(exceptions.Conflict, self.apply)
+
+
+class TestAbandoned(BundleTest):
+    """What a killed process leaves, whatever the umask."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(os.umask, os.umask(0o022))
+        self.create()
+        self.unpacked = []
+        unpack = sealing.Bundle.unpack
+
+        def noted(bundle, packed, path):
+            unpack(bundle, packed, path)
+            self.unpacked.append((path, self.open_paths()))
+
+        self.patch(sealing.Bundle, 'unpack', noted)
+
+    def leave(self):
+        """Leave the spool as a process that is killed does."""
+        with mock.patch.object(taking.shutil, 'rmtree'), \
+                mock.patch.object(pathlib.Path, 'unlink'):
+            self.apply()
+
+    def test_others_read_nothing_of_it(self):
+        self.apply()
+        self.assertEqual(4, len(self.unpacked))
+        for _path, found in self.unpacked:
+            self.assertEqual([], found)
+        self.assertEqual(0o022, os.umask(0o022))
+
+    def test_the_next_start_of_the_agent_removes_it(self):
+        self.leave()
+        [path, *_others] = (path for path, _found in self.unpacked)
+        self.assertTrue(path.exists())
+        holdings.Holdings(
+            self.directory / 'h1' / 'objects', 1 << 30, mock.Mock(),
+            mock.Mock()).scan()
+        self.assertFalse(path.exists())
 
 
 class TestTrust(BundleTest):
