@@ -134,15 +134,21 @@ class Worker:
     # -- saving
 
     def _discard_views(self, task) -> None:
-        """Remove the views that a save left for another attempt."""
+        """Remove the views that a save left; resume its guest if need be."""
         if task.server_id is None or task.kind not in (
                 versions.SAVE, versions.RESTORE):
             return
         try:
             guest = self._guests.find(task.server_id)
-            view_cleanup.discard([disk.path for disk in guest.disks], task.id)
+            running = _running_guest(guest)
+            view_cleanup.recover([disk.path for disk in guest.disks], running,
+                                 None)
+            if running is not None and task.volumes:
+                with snapshots.connect(running.monitor) as monitor:
+                    volume_points.clear(monitor)
         except (exceptions.DiffCacheError, OSError) as error:
-            LOG.warning('Could not remove copies of disks of server %s: %s',
+            LOG.warning('Could not remove copies of disks of server %s, nor'
+                        ' resume it if a save left it paused: %s',
                         task.server_id, error)
 
     def _save(self, running):

@@ -32,6 +32,8 @@ from diffcache_openstack.common import exceptions
 LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
+# An agent answers nothing while it freezes, which writes all that is dirty.
+_THAW_S, _THAW_PAUSE_S = 60.0, 1.0
 _MOST_BYTES = 1 << 20
 # Ends half a message that a former client left in the agent's parser.
 _SENTINEL = b'\xff'
@@ -195,9 +197,16 @@ def _freeze(where: pathlib.Path | Channel, found: Freeze
 
 def thaw(where: pathlib.Path | Channel) -> None:
     """Thaw a guest's filesystems; does nothing if they are not frozen."""
-    try:
-        with _connect(where) as agent:
-            agent.count('guest-fsfreeze-thaw')
-    except exceptions.DiffCacheError as exc:
-        LOG.error('Could not thaw the guest through its agent at %s: %s; '
-                  'thaw it by hand (virsh domfsthaw)', where, exc)
+    deadline = time.monotonic() + _THAW_S
+    while True:
+        try:
+            with _connect(where) as agent:
+                agent.count('guest-fsfreeze-thaw')
+            return
+        except exceptions.DiffCacheError as exc:
+            if (isinstance(exc, exceptions.PermanentError)
+                    or time.monotonic() > deadline):
+                LOG.error('Could not thaw the guest through its agent at %s: '
+                          '%s; thaw it by hand (virsh domfsthaw)', where, exc)
+                return
+        time.sleep(_THAW_PAUSE_S)

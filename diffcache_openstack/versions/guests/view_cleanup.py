@@ -30,12 +30,6 @@ def tag_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
-def discard(disks: Sequence[pathlib.Path], token: str) -> None:
-    """Remove the views of a save that will not be attempted again."""
-    for disk in disks:
-        disk_views.Reflink(disk, tag_of(token)).remove()
-
-
 def recover(disks: Sequence[pathlib.Path], guest: snapshots.Guest | None,
             tag: str | None) -> None:
     """Remove what killed processes left of views of a guest's disks.

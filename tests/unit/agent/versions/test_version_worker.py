@@ -206,6 +206,31 @@ class TestSaving(WorkerTest):
         self.assertEqual(
             [], list((self.directory / 'versions' / 'work').iterdir()))
 
+    def test_a_server_that_a_lost_task_left_paused_is_resumed(self):
+        class Monitor:
+            told: list[str] = []
+
+            def command(self, name, /, **_arguments):
+                self.told.append(name)
+                return {'query-status': {'status': 'paused'},
+                        'query-fdsets': []}.get(name)
+
+        raw = self.write_file('raw-disk', b'1' * 8192)
+        self.guests.find = lambda server_id: guests.Guest(
+            server_id, (guests.Disk('vda', raw, 'raw'),), Monitor())
+        task = objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000096', kind=versions.SAVE,
+            project_id='p', server_id=SERVER,
+            volumes=['00000000-0000-4000-8000-000000000001'])
+        tag = view_cleanup.tag_of(task.id)
+        part = raw.with_name(f'.raw-disk.{tag}.view.part')
+        part.write_bytes(b'2' * 8192)
+        self.worker.abandon(version_tasks.RunningTask(
+            task, self.directory / 'task.json', {}))
+        self.assertEqual(['query-status', 'cont', 'query-fdsets'],
+                         Monitor.told)
+        self.assertFalse(part.exists())
+
     def test_copy_of_a_disk_goes_unless_the_save_is_tried_again(self):
         raw = self.write_file('raw-disk', b'1' * 8192)
         self.guests.find = lambda server_id: guests.Guest(

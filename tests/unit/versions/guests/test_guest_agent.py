@@ -113,6 +113,28 @@ class TestGuestAgent(base.TestCase):
         self.assertFalse(found.quiesced)
         self.assertEqual('guest-fsfreeze-thaw', agent.asked[-1])
 
+    def test_a_guest_that_still_freezes_is_thawed_later(self):
+        class Busy:
+            """Answers nothing while it writes what is dirty."""
+
+            def __init__(self):
+                self.asked = []
+
+            def count(self, name):
+                self.asked.append(name)
+                if len(self.asked) < 4:
+                    raise exceptions.ServiceUnavailable('no answer')
+                return 1
+
+        self.patch(guest_agent, '_THAW_PAUSE_S', 0)
+        agent = Busy()
+        with guest_agent.frozen(agent) as found:
+            pass
+        self.assertFalse(found.quiesced)
+        self.assertEqual(
+            ['guest-fsfreeze-freeze', *['guest-fsfreeze-thaw'] * 3],
+            agent.asked)
+
     def test_a_guest_that_can_freeze_nothing_is_not_quiesced(self):
         agent = self.agent(freeze={'return': 0}, thaw={'return': 0})
         with guest_agent.frozen(agent.path) as found:

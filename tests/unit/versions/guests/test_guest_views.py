@@ -82,6 +82,20 @@ class TestStill(base.TestCase):
                 raise ValueError
         self.assertEqual(['query-status', 'stop', 'cont'], monitor.told)
 
+    def test_a_guest_goes_on_that_stops_without_an_answer(self):
+        class Slow(ScriptedMonitor):
+            def command(self, name, /, **arguments):
+                answer = super().command(name, **arguments)
+                if name == 'stop':
+                    raise exceptions.ServiceUnavailable('no answer')
+                return answer
+
+        monitor = Slow()
+        with self.assertRaises(exceptions.ServiceUnavailable):
+            with guest_views.paused(monitor):
+                self.fail('it is not known to stand still')
+        self.assertEqual(['query-status', 'stop', 'cont'], monitor.told)
+
     def test_a_guest_that_stood_still_is_left_so(self):
         monitor = ScriptedMonitor(running=False)
         with guest_views.paused(monitor):
