@@ -84,15 +84,19 @@ class Choice:
         return key in self._there
 
 
-def contents(site_map: objects.SiteMap, plan: objects.Plan | None
-             ) -> dict[str, typing.Any]:
-    """Return what hosts of a site need beside objects, as plain values."""
+def contents(site_map: objects.SiteMap, plan: objects.Plan | None,
+             revoked: dict[str, str] | None) -> dict[str, typing.Any]:
+    """Return what hosts of a site need beside objects, as plain values.
+
+    :param revoked: the list of revoked keys, as a controller signed it
+    """
     items: dict[str, list] = {}
     for each in [] if plan is None else plan.items:
         items.setdefault(each.host, []).append(
             [each.kind, each.id, each.priority])
     return {'map': site_map.obj_to_primitive(),
-            'plan': plan and {'generation': plan.generation, 'items': items}}
+            'plan': plan and {'generation': plan.generation, 'items': items},
+            'revoked': revoked}
 
 
 def pack(choice: Choice, writer: sealing.Writer, progress: sealing.Progress

@@ -170,12 +170,12 @@ class Bundle:
     def __init__(self, directory: pathlib.Path, site: str, key: bytes,
                  security: signatures.Security) -> None:
         self._directory = directory
-        head = files.read_json(directory / _HEAD)
+        self._head = head = files.read_json(directory / _HEAD)
         if not isinstance(head, dict) or head.get('format') != _FORMAT:
             raise exceptions.FormatError(
                 f'{directory} has no bundle of format {_FORMAT}; {_HEAD} is'
                 f' the last file that "bundle create" writes.')
-        _verify(head, security)
+        self.verify(security)
         if head['site'] != site:
             raise exceptions.Forbidden(
                 f'The bundle in {directory} is for site {head["site"]}, and'
@@ -191,6 +191,13 @@ class Bundle:
             Packed(_key(kind, object_id), size, range(first, last))
             for kind, object_id, size, first, last
             in self.contents.pop('objects')]
+
+    def verify(self, security: signatures.Security) -> None:
+        """Check who created the bundle.
+
+        :raises Forbidden: it is not signed, or not by a repository
+        """
+        _verify(self._head, security)
 
     def is_whole(self, packed: Packed) -> bool:
         """Return whether all pieces of an object are there."""
@@ -229,10 +236,6 @@ def _signed(head: dict) -> bytes:
 
 
 def _verify(head: dict, security: signatures.Security) -> None:
-    """Check who created a bundle.
-
-    :raises Forbidden: it is not signed, or not by a repository
-    """
     if security.authority is None:
         return
     if 'signature' not in head and not security.required:

@@ -19,6 +19,7 @@ was cut off, and builds images from their compressed form.
 import collections.abc
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import shutil
@@ -39,14 +40,19 @@ from diffcache_openstack.common import files
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import permissions
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import views
 
+LOG = logging.getLogger(__name__)
+
 TAKEN, HELD = 'taken', 'held'
 INCOMPLETE, NO_ROOM, DAMAGED = 'pieces missing', 'no room', 'damaged'
 DONE = frozenset((TAKEN, HELD))
+# In the directory of the state: the list that a controller signed.
+REVOKED_KEYS = 'revoked_keys.json'
 _LOOPBACK = '127.0.0.1:0'
 # In the staging area, which a start of the agent empties.
 _SPOOL = 'bundle'
@@ -68,20 +74,27 @@ class Intake:
     """Takes a bundle in at a host whose agent is stopped.
 
     :param conf: the agent's
-    :param bundle: of its site
-    :param security: verifies records of images
+    :param path: directory of the bundle
+    :param security: verifies the bundle, and records of images; from now on
+        it refuses keys that this host knows to be revoked
+    :raises DiffCacheError: as by :class:`.sealing.Bundle`
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, bundle: sealing.Bundle,
+    def __init__(self, conf: cfg.ConfigOpts, path: pathlib.Path,
                  security: signatures.Security) -> None:
         if conf.agent.role != objects.COMPUTE:
             raise exceptions.InvalidInput(
                 'Bundles are for compute hosts: a repository gets images from'
                 ' its image service.')
         self._conf = conf
-        self._bundle = bundle
-        self._records = image_records.Verifier(security)
         self._state = pathlib.Path(conf.agent.state_dir)
+        self._security = security
+        self._revoked = None if security.authority is None \
+            else revocations.Revocations(self._state / REVOKED_KEYS,
+                                         security.authority)
+        self._bundle = sealing.Bundle(path, conf.agent.site,
+                                      shared_key(conf), security)
+        self._records = image_records.Verifier(security)
 
     @contextlib.contextmanager
     def running(self, progress: sealing.Progress
@@ -90,12 +103,14 @@ class Intake:
         """Yield what becomes of each object, which is done as it is read.
 
         :raises Conflict: the agent runs
+        :raises Forbidden: the bundle's own list revokes its creator's key
         :raises InvalidInput: its state belongs to another user
         """
         with contextlib.ExitStack() as stack:
             _check_user(self._state)
             stack.callback(os.umask, os.umask(permissions.UMASK))
             stack.enter_context(directory.used_by_one(self._state))
+            self._keep_revoked_keys()
             shared, view = shared_key(self._conf), self._keep_map()
             plan = self._keep_plan()
             plane = stack.enter_context(contextlib.closing(_plane(
@@ -117,6 +132,22 @@ class Intake:
             yield _Taking(self._bundle, held, view, spool, _Link(
                 plane, orders.Host(source.name, source.url), progress)
             ).all({item.key for item in placed})
+
+    def _keep_revoked_keys(self) -> None:
+        """Use the bundle's list of revoked keys, unless there is a newer one.
+
+        :raises Forbidden: it revokes the key that signed the bundle
+        """
+        carried = self._bundle.contents.get('revoked')
+        if self._revoked is None or carried is None:
+            return
+        try:
+            self._revoked.update(carried)
+        except exceptions.Forbidden as error:
+            LOG.warning("Could not use the bundle's list of revoked keys"
+                        ' (still using number %d): %s', self._revoked.number,
+                        error)
+        self._bundle.verify(self._security)
 
     def _keep_map(self) -> views.SiteView:
         """Store the bundle's map, unless there is a newer one."""

@@ -21,8 +21,13 @@ from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.db import engine
 from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db import senders
 from diffcache_openstack.db.sites import generations
 from diffcache_openstack.objects import versioned
 from diffcache_openstack.rpc import buses
@@ -52,6 +57,22 @@ class _Lister(base.Lister):
         return super().run(parsed_args) or int(self._is_incomplete)
 
 
+def _revoked_keys(path: pathlib.Path, authority: host_keys.Authority,
+                  database: engine.Database) -> dict[str, str] | None:
+    """Return the list of revoked keys that a controller sent this host.
+
+    :param path: where its agent stores the list
+    :returns: None if no key was ever revoked
+    :raises Conflict: it is not the newest
+    """
+    number = revocations.Revocations(path, authority).number
+    if database.read(senders.newer_list, number) is not None:
+        raise exceptions.Conflict(
+            f'{path} is not the newest list of revoked keys. Start the agent,'
+            f' and repeat the command when it has fetched that.')
+    return files.read_json(path) if number else None
+
+
 class BundleCreate(_Lister):
     """Write what a site lacks into a directory, to carry it there.
 
@@ -76,18 +97,21 @@ class BundleCreate(_Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         conf, site = self.app.agent_conf, parsed_args.site
-        key, signer = taking.shared_key(conf), buses.load_security(conf).key
+        key, security = taking.shared_key(conf), buses.load_security(conf)
+        state = pathlib.Path(conf.agent.state_dir)
         with self.database() as database:
             if parsed_args.new_site:
                 database.write(generations.ensure_site, site, versioned.now())
+            revoked = None if security.authority is None else _revoked_keys(
+                state / taking.REVOKED_KEYS, security.authority, database)
             site_map = maps.Maps(self.conf, database).whole(site)
             plan = database.read(plans.current_plan, site)
-        choice = packing.Choice(
-            site_map, plan, pathlib.Path(conf.agent.state_dir) / 'objects')
+        choice = packing.Choice(site_map, plan, state / 'objects')
         writer = sealing.Writer(parsed_args.output, site, key)
         with progress.of(self, 'create') as bar:
             entries = list(packing.pack(choice, writer, bar))
-        writer.finish(packing.contents(site_map, plan), signer)
+        writer.finish(packing.contents(site_map, plan, revoked),
+                      security.key)
         return self.listed(entries)
 
 
@@ -108,15 +132,7 @@ class BundleApply(_Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         conf = self.app.agent_conf
-        security = buses.load_security(conf)
-        if security.authority is not None:
-            # It refuses them from now on.
-            revocations.Revocations(
-                pathlib.Path(conf.agent.state_dir) / 'revoked_keys.json',
-                security.authority)
-        bundle = sealing.Bundle(
-            parsed_args.directory, conf.agent.site, taking.shared_key(conf),
-            security)
-        intake = taking.Intake(conf, bundle, security)
+        intake = taking.Intake(conf, parsed_args.directory,
+                               buses.load_security(conf))
         with progress.of(self, 'apply') as bar, intake.running(bar) as entries:
             return self.listed(list(entries))

@@ -14,6 +14,8 @@
 import os
 import pathlib
 import random
+import shutil
+import time
 from unittest import mock
 
 from diffcache_openstack import _native
@@ -27,6 +29,7 @@ from diffcache_openstack.agent.state import map_file
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.sites import views
@@ -84,7 +87,7 @@ class BundleTest(planes.DataPlaneTestCase):
         conf.set_override('key_file', str(self.shared), 'data_plane')
         return conf
 
-    def create(self, plan=None, hosts=()):
+    def create(self, plan=None, hosts=(), revoked=None):
         """Create the bundle; return the states of what was wanted."""
         site_map = objects.SiteMap(
             site=SITE, generation=7, images=self.images, patches=[],
@@ -94,7 +97,7 @@ class BundleTest(planes.DataPlaneTestCase):
                                 self.directory / 'hub' / 'objects')
         writer = sealing.Writer(self.bundle, SITE, keys.read_key(self.shared))
         found = [each.state for each in packing.pack(choice, writer, nothing)]
-        writer.finish(packing.contents(site_map, plan),
+        writer.finish(packing.contents(site_map, plan, revoked),
                       self.keys.key('repository', 'hub'))
         return found
 
@@ -104,10 +107,8 @@ class BundleTest(planes.DataPlaneTestCase):
             return {tuple(each.key): each.state for each in entries}
 
     def intake(self, conf):
-        security = self.keys.security('compute', 'h1')
-        bundle = sealing.Bundle(self.bundle, conf.agent.site,
-                                taking.shared_key(conf), security)
-        return taking.Intake(conf, bundle, security)
+        return taking.Intake(conf, self.bundle,
+                             self.keys.security('compute', 'h1'))
 
     def served(self, number) -> pathlib.Path:
         return self.held('h1/objects', views.IMAGES, self.ids[number])
@@ -296,3 +297,48 @@ class TestTrust(BundleTest):
         self.assertIn('vouches', found[views.IMAGES, self.ids[1]])
         self.assertFalse(self.served(1).exists())
         self.assertTrue(self.served(0).exists())
+
+
+class TestRevokedKeys(BundleTest):
+    """Lists of revoked keys, at a host that hears of them by bundles alone."""
+
+    def carry(self, number, *hosts, key=None):
+        """Apply another bundle, with a list that revokes keys of hosts."""
+        shutil.rmtree(self.bundle, ignore_errors=True)
+        self.create(revoked=revocations.sign(
+            key or self.keys.key('controller', 'c'), revocations.RevokedKeys(
+                number, dict.fromkeys(hosts, time.time()))))
+        return self.apply()
+
+    def number(self):
+        return revocations.Revocations(
+            self.directory / 'h1' / 'revoked_keys.json',
+            self.keys.authority()).number
+
+    def test_a_bundle_that_revokes_the_key_of_its_creator_is_refused(self):
+        self.carry(1, 'h2')
+        error = self.assertRaises(exceptions.Forbidden, self.carry, 2, 'hub')
+        self.assertIn('The key of repository hub was revoked', str(error))
+        # So are later ones, which say nothing of it.
+        shutil.rmtree(self.bundle)
+        self.create()
+        self.assertRaises(exceptions.Forbidden, self.apply)
+
+    def test_images_that_a_revoked_key_vouches_for_are_not_taken(self):
+        for image in self.images[1:]:
+            image.record = image_records.sign(
+                self.keys.key('repository', 'old'), image)
+        found = self.carry(1, 'old')
+        self.assertIn('vouches', found[views.IMAGES, self.ids[1]])
+        self.assertTrue(self.served(0).exists())
+        self.assertFalse(self.served(1).exists())
+
+    def test_older_lists_and_others_change_nothing(self):
+        self.carry(2, 'h2')
+        for number, key in ((1, None),
+                            (3, self.keys.key('repository', 'hub'))):
+            with self.assertLogs('diffcache_openstack', 'WARNING') as logs:
+                found = self.carry(number, 'hub', key=key)
+            self.assertIn('still using number 2', logs.output[0])
+            self.assertEqual({taking.HELD}, set(found.values()))
+            self.assertEqual(2, self.number())

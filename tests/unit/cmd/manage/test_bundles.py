@@ -11,9 +11,15 @@
 #    under the License.
 """``diffcache-manage bundle``, without the objects of bundles."""
 
+import json
+
 from diffcache_openstack.agent.bundles import packing
 from diffcache_openstack.agent.bundles import taking
 from diffcache_openstack.common import keys
+from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.db import senders
+from diffcache_openstack.objects import versioned
+from tests import host_key_files
 from tests.unit.cmd.manage import base
 from tests.unit.db import database
 
@@ -52,6 +58,29 @@ class TestBundles(base.FilledTest):
         found = self.run_words('bundle', 'apply', str(self.disk), '-f',
                                'json')
         self.assertEqual((0, []), (found.code, found.json))
+
+    def test_the_newest_list_of_revoked_keys_is_carried(self):
+        given = host_key_files.Keys(self.directory / 'keys')
+        with open(self.config, 'a') as config:
+            config.write('[messaging]\n' + ''.join(
+                f'{name} = {value}\n' for name, value in given.options(
+                    'repository', 'hub').items()))
+        words = '--site', database.SITE
+        self.database.write(senders.revoke, 'h7', versioned.now())
+        self.assert_fails(1, 'Start the agent', 'bundle', 'create',
+                          '--output', str(self.disk), *words)
+        document = revocations.sign(
+            given.key('controller', 'c'),
+            self.database.read(senders.newer_list, 0))
+        state = self.directory / 'state'
+        state.mkdir()
+        path = state / taking.REVOKED_KEYS
+        path.write_text(json.dumps(document))
+        self.create(*words)
+        path.unlink()
+        applied = self.run_words('bundle', 'apply', str(self.disk))
+        self.assertEqual((0, document),
+                         (applied.code, json.loads(path.read_text())))
 
     def test_pieces_that_are_missing_make_it_fail(self):
         self.create('--site', database.SITE)
