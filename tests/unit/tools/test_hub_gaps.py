@@ -11,6 +11,8 @@
 #    under the License.
 """What the meter of eventlet's hub notes of a gap."""
 
+import subprocess
+import sys
 from unittest import mock
 
 from testing import hub_gaps
@@ -34,7 +36,7 @@ class TestMeter(base.TestCase):
         with mock.patch.object(hub_gaps._Clocks, 'now', now), \
                 mock.patch.object(hub_gaps, '_START_SECONDS', -float('inf')), \
                 mock.patch.object(hub_gaps.time, 'sleep'):
-            meter._measure(lambda: None)
+            meter._measure()
         return [[words.split()[1:] for words in found.read_text().splitlines()]
                 if found.exists() else []
                 for found in (path, path.with_name('gaps-stacks'))]
@@ -52,3 +54,16 @@ class TestMeter(base.TestCase):
     def test_a_queue_for_a_processor_is_no_gap(self):
         self.assertEqual([[], []],
                          self.noted(wall=9.0, computed=0.0, queued=8.95))
+
+
+class TestProgram(base.TestCase):
+
+    def test_stacks_of_a_thread_that_holds_the_interpreter(self):
+        path = self.directory / 'gaps'
+        subprocess.run(
+            [sys.executable, '-m', 'testing.hub_gaps', path,
+             'tests.unit.tools.holding', f'{path}-stacks'],
+            stdin=subprocess.DEVNULL, check=True, timeout=300)
+        stacks = path.with_name('gaps-stacks').read_text()
+        self.assertRegex(stacks, r'No beat; thread [0-9]+: [A-Z]')
+        self.assertIn('in hold', stacks)
