@@ -34,6 +34,11 @@ class CommandRefused(exceptions.PermanentError):
     """The cache refused a command."""
 
 
+# What the cache says of a command that is to be repeated.
+_KINDS: dict[str, type[exceptions.DiffCacheError]] = {
+    'ServiceUnavailable': CacheUnreachable, 'Slow': CacheSlow}
+
+
 def send(path: str | os.PathLike[str], command: str, *,
          timeout: float = TIMEOUT_S, **fields: typing.Any
          ) -> dict[str, typing.Any]:
@@ -135,6 +140,4 @@ def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],
             f'{os.fspath(path)}: the answer is not that of a cache; it ended,'
             ' or the socket is another program\'s') from error
     except control_socket.CommandFailed as error:
-        kind = (CacheUnreachable if error.kind == 'ServiceUnavailable'
-                else CommandRefused)
-        raise kind(str(error)) from error
+        raise _KINDS.get(error.kind, CommandRefused)(str(error)) from error

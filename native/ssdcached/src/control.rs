@@ -17,11 +17,12 @@ use crate::guests::Guests;
 use crate::queues::Queues;
 use crate::server::Clients;
 use crate::volumes::VolumeConfig;
+use crate::waiting::Waiting;
 
-/// Commands at the same time, and their sizes.
+/// Commands at the same time, and their sizes. Of many volumes, whose origins hang together, some wait.
 pub const LIMITS: Limits = Limits {
     command: 64 << 10,
-    clients: 16,
+    clients: 4096,
 };
 /// Blocks that a command lists, at most: a list is made while no request is served.
 const MOST_HOT: usize = 1 << 17;
@@ -45,6 +46,19 @@ enum Refused {
     /// mode {0} is not known
     #[error("mode {0} is not known")]
     Mode(String),
+    /// Too many commands
+    #[error("commands to volume {0} wait for its origin; repeat this when they are done")]
+    Slow(String),
+}
+
+impl Refused {
+    /// How clients tell it from others.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Slow(_) => "Slow",
+            _ => "Refused",
+        }
+    }
 }
 
 /// A volume to attach.
@@ -129,6 +143,24 @@ enum Command {
     },
 }
 
+impl Command {
+    /// The volume whose origin it may wait for.
+    fn waits_for(&self) -> Option<&str> {
+        match self {
+            Self::Attach(Attachment { volume, .. })
+            | Self::Warm { volume, .. }
+            | Self::Resize { volume }
+            | Self::Set(Changes { volume, .. })
+            | Self::Recover { volume, .. }
+            | Self::Flush { volume }
+            | Self::GuestEnded { volume }
+            | Self::Invalidate { volume, .. }
+            | Self::Detach { volume, .. } => Some(volume),
+            _ => None,
+        }
+    }
+}
+
 /// What commands concern.
 pub struct Commands {
     /// The cache.
@@ -141,6 +173,8 @@ pub struct Commands {
     pub queues: Arc<Queues>,
     /// The volumes that are served by vhost-user.
     pub guests: Arc<Guests>,
+    /// Commands that may wait for origins.
+    pub waiting: Waiting,
 }
 
 impl Commands {
@@ -148,11 +182,21 @@ impl Commands {
     pub fn execute(&self, line: &[u8]) -> Value {
         match parse(line) {
             Ok(command) => {
-                let done = self.run(command);
-                done.unwrap_or_else(|refused| error("Refused", &refused.to_string()))
+                let done = self.run_in_turn(command);
+                done.unwrap_or_else(|refused| error(refused.kind(), &refused.to_string()))
             }
             Err(refused) => refused,
         }
+    }
+
+    /// Runs a command, unless too many of its volume wait.
+    fn run_in_turn(&self, command: Command) -> Result<Value, Refused> {
+        let begin = |volume: &str| {
+            let turn = self.waiting.begin(volume);
+            turn.ok_or_else(|| Refused::Slow(volume.to_owned()))
+        };
+        let _turn = command.waits_for().map(begin).transpose()?;
+        self.run(command)
     }
 
     /// Waits until the clients of a volume have left, so that its origin is closed, and disconnects

@@ -17,6 +17,7 @@ pub mod service;
 mod space;
 mod stop;
 pub mod volumes;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

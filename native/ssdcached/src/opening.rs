@@ -17,7 +17,7 @@ use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use crate::config::Config;
 use crate::error::ConfigError;
 use crate::space;
-use crate::volumes::{hold, lasting, random, reattach, VolumeConfig};
+use crate::volumes::{hold, lasting, random, reattach, Reopened, VolumeConfig};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -113,21 +113,29 @@ impl Opening<'_> {
             Notes::new(self.state, &device.id()).discarding(self.config.cache.discard_dirty);
         let known = device.records().map_err(CacheError::from)?;
         let known: Vec<VolumeRecord> = known.into_iter().flatten().collect();
+        let named: HashSet<String> = volumes.iter().map(|v| v.name.clone()).collect();
+        let lasting = lasting(&device, known.clone()).into_iter();
+        let others = lasting.filter(|(record, _)| !named.contains(&record.name));
+        let with_reasons = others.map(|(record, kept)| {
+            let reason = self.why_to_hold(&device, &kept, &notes, record.origin);
+            (record, kept, reason)
+        });
+        let others: Vec<_> = with_reasons.collect();
+        let served = others.iter().filter(|(_, _, reason)| reason.is_none());
+        let is_known = |volume: &&VolumeConfig| known.iter().any(|old| old.name == volume.name);
+        let again = volumes.iter().filter(is_known).map(|v| &v.origin);
+        let origins = again.chain(served.map(|(_, kept, _)| &kept.origin));
+        let mut opened = Reopened::all(&self.origins, origins.cloned().collect());
         let mut attachments = Vec::new();
         for volume in volumes {
-            let attachment = volume.reattachment(&self.origins, &known)?;
+            let attachment = volume.reattachment(&mut opened, &known)?;
             self.check_unsaved(&notes, &attachment)?;
             attachments.push(attachment);
         }
-        let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
-        for (record, kept) in lasting(&device, known) {
-            if named.contains(&record.name) {
-                continue;
-            }
-            let reason = self.why_to_hold(&device, &kept, &notes, record.origin);
+        for (record, kept, reason) in others {
             attachments.push(match reason {
                 Some(reason) => hold((record, kept), &reason)?,
-                None => reattach((record, kept), &self.origins)?,
+                None => reattach((record, kept), &mut opened)?,
             });
         }
         Ok((device, attachments, notes))

@@ -23,6 +23,7 @@ use crate::opening;
 use crate::queues::Queues;
 use crate::server::{self, Clients};
 use crate::stop::{self, Gate};
+use crate::waiting::Waiting;
 
 /// Time between two looks for blocks to write back.
 const WRITE_BACK: Duration = Duration::from_millis(250);
@@ -66,6 +67,7 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
             clients: clients.clone(),
             queues,
             guests,
+            waiting: Waiting::default(),
         };
         let listener = listen(&path).map_err(ConfigError::file(&path))?;
         let answer = move |line: &[u8]| commands.execute(line);

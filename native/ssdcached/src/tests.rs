@@ -1,6 +1,7 @@
 //! A cache with its clients and commands in this process, and origins that fail as disks do.
 
 mod client;
+mod commands;
 mod direct;
 mod history;
 mod leaving;
@@ -9,6 +10,7 @@ mod origin;
 mod queues;
 mod rates;
 mod resizing;
+mod starting;
 mod stopping;
 mod vhost;
 
@@ -29,6 +31,7 @@ use crate::guests::Guests;
 use crate::queues::Queues;
 use crate::server::{self, Clients};
 use crate::stop::Gate;
+use crate::waiting::Waiting;
 use client::Client;
 
 /// Blocks of the cache.
@@ -87,6 +90,7 @@ impl Process {
             clients: clients.clone(),
             queues,
             guests: Arc::new(guests),
+            waiting: Waiting::default(),
         };
         let served = clients.clone();
         // It ends with the process of the test.

@@ -1,8 +1,11 @@
 //! Volumes as they are given, or as a device knows them, with their origins.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
+use std::sync::mpsc::channel;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use diffcache_ssdcache::cache::origin::held::{self, Held};
 use diffcache_ssdcache::cache::origin::{Named, Origins};
@@ -15,6 +18,8 @@ use serde::Deserialize;
 use crate::error::ConfigError;
 
 const RANDOM: &str = "/dev/urandom";
+/// At a start, volumes whose origins are not open after this time are served once they are.
+const OPENING: Duration = Duration::from_secs(60);
 
 /// A volume as it is given.
 #[derive(Debug, Deserialize)]
@@ -76,14 +81,14 @@ impl VolumeConfig {
     /// origin is there.
     pub(crate) fn reattachment(
         self,
-        origins: &Origins,
+        opened: &mut Reopened,
         known: &[VolumeRecord],
     ) -> Result<Attachment, ConfigError> {
         let known = known.iter().find(|record| record.name == self.name);
         let Some(VolumeRecord { origin, size, .. }) = known else {
-            return self.attachment(origins);
+            return self.attachment(&opened.origins);
         };
-        self.attach(|name| open_or_wait(origins, name, (*origin, *size)))
+        self.attach(|name| opened.take(name, (*origin, *size)))
     }
 
     /// Opens the origin of a volume that stays until it is detached.
@@ -109,21 +114,57 @@ pub(crate) fn lasting(device: &Device, known: Vec<VolumeRecord>) -> Vec<(VolumeR
     lasting.collect()
 }
 
-/// Opens an origin that a volume had before. If it is missing, each request looks for it.
-fn open_or_wait(origins: &Origins, name: &str, (id, size): (u64, u64)) -> io::Result<Named> {
-    origins.open(name).or_else(|error| {
-        log::warn!("Could not open origin {name}, will retry at each request: {error}");
-        origins.missing(name, id, size)
-    })
+/// Origins that volumes had before, as far as they could be opened.
+pub(crate) struct Reopened {
+    origins: Arc<Origins>,
+    found: HashMap<String, io::Result<Named>>,
+}
+
+impl Reopened {
+    /// Opens origins at the same time, each in a thread of its own, which may hang.
+    pub(crate) fn all(origins: &Arc<Origins>, names: HashSet<String>) -> Self {
+        let (send, opened) = channel();
+        let mut found = HashMap::new();
+        for name in names {
+            let (origins, send, opening) = (origins.clone(), send.clone(), name.clone());
+            let open = move || {
+                let opened = origins.open(&opening);
+                // The start may have gone on without it.
+                let _ = send.send((opening, opened));
+            };
+            if let Err(error) = std::thread::Builder::new().spawn(open) {
+                found.insert(name, Err(error));
+            }
+        }
+        drop(send);
+        let deadline = Instant::now() + OPENING;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        found.extend(std::iter::from_fn(|| opened.recv_timeout(left()).ok()));
+        Self {
+            origins: origins.clone(),
+            found,
+        }
+    }
+
+    /// Returns an origin. If it is missing, each request looks for it.
+    fn take(&mut self, name: &str, (id, size): (u64, u64)) -> io::Result<Named> {
+        let opened = self.found.remove(name).unwrap_or_else(|| {
+            let late = format!("it was not open after {} seconds", OPENING.as_secs());
+            Err(io::Error::new(ErrorKind::TimedOut, late))
+        });
+        opened.or_else(|error| {
+            log::warn!("Could not open origin {name}, will retry at each request: {error}");
+            self.origins.missing(name, id, size)
+        })
+    }
 }
 
 /// Attaches a volume that was attached before. Its export is served even if its origin is missing.
 pub(crate) fn reattach(
     (record, kept): (VolumeRecord, Kept),
-    origins: &Origins,
+    opened: &mut Reopened,
 ) -> Result<Attachment, ConfigError> {
-    let name = &kept.origin;
-    let origin = open_or_wait(origins, name, (record.origin, record.size));
+    let origin = opened.take(&kept.origin, (record.origin, record.size));
     let origin = match origin {
         Ok(origin) => origin,
         Err(error) => return hold((record, kept.clone()), &error.to_string()),

@@ -75,6 +75,11 @@ class TestSend(base.TestCase):
         self.assertRaises(control.CacheUnreachable, control.send, self.path,
                           'status')
 
+    def test_a_volume_with_too_many_commands_may_be_asked_again(self):
+        self.serve(b'{"error": {"type": "Slow", "message": "repeat it"}}\n')
+        self.assertRaises(control.CacheSlow, control.send, self.path,
+                          'flush', volume='v')
+
     def test_answers_that_are_none(self):
         for answer in (b'', b'{', b'[]\n', b'{}\n', b'\xff\n',
                        b'{"error": "text"}\n'):

@@ -56,6 +56,23 @@ impl Origin {
     }
 }
 
+/// Has other servers in the places of some, of larger disks. None answers before each has a client.
+pub fn answer_together(folder: &Path, names: &[&str], size: usize) {
+    let bind = |name: &&str| {
+        std::fs::remove_file(folder.join(name)).unwrap();
+        UnixListener::bind(folder.join(name)).unwrap()
+    };
+    let listeners: Vec<UnixListener> = names.iter().map(bind).collect();
+    // They end with the process of the test.
+    std::thread::spawn(move || {
+        let accept = |listener: &UnixListener| listener.accept().unwrap().0;
+        let streams: Vec<UnixStream> = listeners.iter().map(accept).collect();
+        for stream in streams {
+            std::thread::spawn(move || drop(serve(stream, &Served(Disk::new(size)))));
+        }
+    });
+}
+
 fn serve(stream: UnixStream, served: &Served) -> io::Result<()> {
     match negotiation::offer(&mut &stream, served)? {
         Some(export) => transmit(stream, export),
