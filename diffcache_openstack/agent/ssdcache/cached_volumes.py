@@ -38,6 +38,7 @@ from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from diffcache_openstack.objects import volume_specs
+from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import engines
 
 LOG = logging.getLogger(__name__)
@@ -352,7 +353,7 @@ class CachedVolumes:
             self._store.keep_leave(name, volume_settings.Leave(
                 None if is_leaving else time.time() + CHECKED_S))
             self._changed()
-            if state.mode != volume_specs.WRITE_BACK:
+            if not self._write_back.may_lack(name, state):
                 return
             done = self._write_back.begin_drain(name)
         self._write_back.wait(name, done, seconds)
@@ -392,25 +393,13 @@ class CachedVolumes:
 
         :raises RetryableError: the cache cannot be reached
         """
-        for name in self._store.holds.names():
-            self._return(name)
-        for name in self._store.leaves():
-            try:
-                self._give_back_unused(name)
-            except exceptions.RetryableError:
-                raise
-            except exceptions.DiffCacheError as error:
-                LOG.warning('Volume %s does not return to its mode yet: %s',
-                            name, error)
-
-    def _give_back_unused(self, name: str) -> None:
-        with self._alone.attempt(name) as is_free:
-            # A migration may have begun since.
-            leave = self._store.leaves().get(name)
-            if is_free and leave is not None \
-                    and not leave.lasts(time.time()) \
-                    and not self._write_back.is_draining(name):
-                self._give_back(name)
+        names = {*self._store.holds.names(), *self._store.leaves()}
+        if names:
+            self._engine.volumes()
+        for name in sorted(names):
+            with self._alone.attempt(name) as is_free:
+                if is_free:
+                    self._return_alone(name)
 
     def hold(self, name: str, hold_id: str, lease: float, seconds: float
              ) -> None:
@@ -475,24 +464,27 @@ class CachedVolumes:
                 ' were resumed; repeat the snapshot.')
 
     def _return(self, name: str) -> None:
+        with self._alone.of(name):
+            self._return_alone(name)
+
+    def _return_alone(self, name: str) -> None:
         """Return a volume to its mode, if nothing keeps it out of that.
 
         What fails is repeated by :meth:`give_back_unused`.
         """
+        if self._write_back.is_draining(name):
+            return
+        leave = self._store.leaves().get(name)
+        is_held = self._store.holds.is_held(name)
+        lasts = is_held if leave is None else leave.lasts(time.time())
         try:
-            self._return_unheld(name)
+            if not lasts:
+                self._give_back(name)
+            if not is_held:
+                self._store.holds.forget(name)
         except exceptions.DiffCacheError as error:
             LOG.warning('Volume %s does not return to its mode yet: %s',
                         name, error)
-
-    def _return_unheld(self, name: str) -> None:
-        with self._alone.of(name):
-            if self._store.holds.is_held(name) \
-                    or self._write_back.is_draining(name):
-                return
-            if name not in self._store.leaves():
-                self._give_back(name)
-            self._store.holds.forget(name)
 
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
@@ -732,7 +724,14 @@ class CachedVolumes:
             with self._alone.attempt(name) as is_free:
                 found = self._engine.volumes().get(name)
                 if is_free and found is not None:
-                    self._write_back.settle(name, found)
+                    self._settle_alone(name, found)
+
+    def _settle_alone(self, name: str, state: engines.State) -> None:
+        try:
+            self._write_back.settle(name, state)
+        except control.CacheSlow as error:
+            LOG.warning('Volume %s stays noted as one in write-back: %s',
+                        name, error)
 
     def _end_epoch(self, early: list[str]) -> None:
         """End an epoch.

@@ -208,9 +208,17 @@ class WriteBack:
                 f' its storage lacks, and is held since this host was started.'
                 f' Start its server, which has them written back, and repeat'
                 f' this.')
-        if state.mode != volume_specs.WRITE_BACK and not state.dirty:
-            return None
-        return self.begin_drain(name)
+        return self.begin_drain(name) if self.may_lack(name, state) else None
+
+    def may_lack(self, name: str, state: engines.State) -> bool:
+        """Return whether a volume lacks blocks, or will.
+
+        A cache that did not answer in time may put it in write-back later.
+
+        :raises PermanentError: it cannot be found out
+        """
+        return state.mode == volume_specs.WRITE_BACK or state.dirty > 0 \
+            or self.is_noted(name)
 
     def begin_drain(self, name: str) -> concurrent.futures.Future[None]:
         """Begin to write a volume's dirty blocks back, and leave write-back.
@@ -273,13 +281,15 @@ class WriteBack:
         """Have a volume noted if it is in write-back, and only then.
 
         :raises PermanentError: it cannot be noted
+        :raises RetryableError: the cache does not answer, or not in time
         """
         if self.is_settled(name, state):
             return
         if state.mode == volume_specs.WRITE_BACK or state.dirty:
             self._begin(name)
         else:
-            self._end(name)
+            # Not a later mode any more that the cache did not reach in time.
+            self.set_mode(name, state.mode)
 
 
 def _check_same(name: str, dirty: int, wanted: volume_settings.VolumeSettings,

@@ -71,6 +71,9 @@ pub enum CacheError {
     /// It is being detached
     #[error("volume {0} is being detached; repeat it when that is done")]
     Detaching(String),
+    /// Another mode
+    #[error("volume {0}: its mode was changed again, before it could have this one")]
+    Superseded(String),
     /// It is not held
     #[error("volume {0} is not held: it is served, and needs not be recovered")]
     NotHeld(String),

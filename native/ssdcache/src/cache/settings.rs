@@ -18,13 +18,27 @@ impl Cache {
     ///
     /// # Errors
     /// Dirty blocks cannot be written back, and the mode is as before; or a note cannot be written,
-    /// or not be removed; or a volume that is to be in write-back is being detached.
+    /// or not be removed; or a volume that is to be in write-back is being detached; or another change
+    /// of the mode began while this one waited.
     pub fn set_mode(&self, volume: &Volume, mode: Mode) -> Result<(), CacheError> {
+        self.reach_mode(volume, mode, volume.begin_mode())
+    }
+
+    /// Does so for the change with a number, unless another one began since.
+    pub(super) fn reach_mode(
+        &self,
+        volume: &Volume,
+        mode: Mode,
+        change: u64,
+    ) -> Result<(), CacheError> {
         if mode != Mode::WriteBack {
             // Most of it while the volume can be written.
             self.write_back_now(volume)?;
         }
         let _closed = volume.close_gate();
+        if volume.last_mode_change() != change {
+            return Err(CacheError::Superseded(volume.name().to_owned()));
+        }
         if mode == Mode::WriteBack {
             // What is written from now on would be lost with the record.
             if volume.ending.load(Ordering::Acquire) {

@@ -136,6 +136,8 @@ pub struct Volume {
     /// Who makes versions of its blocks durable.
     pub(super) committing: Mutex<()>,
     mode: AtomicU8,
+    /// Changes of the mode that began.
+    mode_changes: AtomicU64,
     /// The mode that follows write-back once a start has written all dirty blocks back.
     following: Mutex<Option<Mode>>,
     /// Why blocks could not be written back, and when.
@@ -225,6 +227,7 @@ impl Volume {
             writing_back: Mutex::default(),
             committing: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
+            mode_changes: AtomicU64::new(0),
             following: Mutex::default(),
             failure: Mutex::default(),
             is_due: AtomicBool::new(false),
@@ -301,6 +304,17 @@ impl Volume {
     pub(super) fn set_mode(&self, mode: Mode) {
         *self.following.lock().unpoisoned() = None;
         self.mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// Begins a change of the mode, and returns its number. It may wait for the origin, and what began
+    /// since counts.
+    pub(super) fn begin_mode(&self) -> u64 {
+        self.mode_changes.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// The number of the change of the mode that began last.
+    pub(super) fn last_mode_change(&self) -> u64 {
+        self.mode_changes.load(Ordering::Acquire)
     }
 
     /// Has the mode be write-back until all dirty blocks were written back, and then the one that it

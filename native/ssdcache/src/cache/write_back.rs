@@ -118,7 +118,7 @@ impl Cache {
     /// the same reason before.
     pub(super) fn write_back_due(&self, volume: &Volume) -> Option<String> {
         let done = match (volume.following_mode(), self.due(volume)) {
-            (Some(mode), _) => self.set_mode(volume, mode),
+            (Some(mode), _) => self.reach_mode(volume, mode, volume.last_mode_change()),
             (None, Some(selection)) => self
                 .write_back(volume, &selection)
                 .map_err(|source| origin_error(volume, source)),

@@ -14,6 +14,7 @@
 import threading
 from unittest import mock
 
+from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
@@ -41,9 +42,9 @@ class TestHangingStorage(test_cached_volumes.VolumesTest):
             return plain(name, *args)
 
         self.enterContext(mock.patch.object(self.engine, command, wait))
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        self.addCleanup(thread.join, PATIENCE_S)
+        self.hanging = threading.Thread(target=work, daemon=True)
+        self.hanging.start()
+        self.addCleanup(self.hanging.join, PATIENCE_S)
         self.addCleanup(self.ends.set)
         self.assertTrue(self.hangs.wait(PATIENCE_S))
 
@@ -56,7 +57,7 @@ class TestHangingStorage(test_cached_volumes.VolumesTest):
         self.volumes.give_back('b')
         self.volumes.end_epoch()
         self.volumes.give_back_unused()
-        self.assertFalse(self.ends.is_set())
+        self.assertTrue(self.hanging.is_alive())
         self.volumes.detach('b')
 
     def test_a_recovery(self):
@@ -73,6 +74,28 @@ class TestHangingStorage(test_cached_volumes.VolumesTest):
         self.hang('set_mode',
                   lambda: self.volumes.set_mode('a', 'write-through'))
         self.use_another()
+
+    def test_a_detach_of_one_that_was_held(self):
+        self.volumes.hold('a', 'h1', 30.0, 60.0)
+        self.hang('detach', lambda: self.volumes.detach('a'))
+        self.use_another()
+
+    def test_one_that_does_not_return_to_its_mode(self):
+        self.volumes.attach('b', self.wanted('b', mode='write-back'))
+        for name in ('a', 'b'):
+            self.volumes.drain(name, 60.0, True)
+            self.volumes._store.keep_leave(name, volume_settings.Leave(0.0))
+        plain = self.engine.set_mode
+
+        def set_mode(name, mode):
+            if name == 'a':
+                raise control.CacheSlow('no answer in 60 s')
+            plain(name, mode)
+
+        with mock.patch.object(self.engine, 'set_mode', set_mode):
+            self.volumes.give_back_unused()
+        self.assertEqual(['write-through', 'write-back'], [
+            self.engine.volumes()[name].mode for name in ('a', 'b')])
 
     def slow(self, name, limit):
         if name == 'a' and limit < 1000:

@@ -20,6 +20,7 @@ from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_specs
+from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import engines
 from tests.unit.agent.ssdcache import test_cached_volumes
 
@@ -279,6 +280,34 @@ class TestDrain(WriteBackTest):
         self.volumes.drain('a', 60, True)
         self.follow(WRITE_BACK)
         self.assertEqual(WRITE_THROUGH, self.mode())
+
+    def test_the_cache_may_put_a_volume_in_write_back_later(self):
+        for leave in (lambda: self.volumes.drain('a', 60, True),
+                      lambda: self.volumes.hold('a', 'h1', 30.0, 60.0)):
+            self.attach(WRITE_THROUGH)
+            with mock.patch.object(self.engine, 'set_mode',
+                                   side_effect=control.CacheSlow('60 s')):
+                self.assertRaises(control.CacheSlow, self.volumes.set_mode,
+                                  'a', WRITE_BACK)
+            with mock.patch.object(self.engine, 'set_mode',
+                                   wraps=self.engine.set_mode) as changed:
+                leave()
+            changed.assert_called_once_with('a', WRITE_THROUGH)
+            self.assertFalse(self.notes.has('a'))
+
+    def test_a_note_ends_once_the_cache_has_no_other_mode_to_reach(self):
+        self.attach(WRITE_THROUGH)
+        with mock.patch.object(self.engine, 'set_mode',
+                               side_effect=control.CacheSlow('60 s')):
+            self.assertRaises(control.CacheSlow, self.volumes.set_mode, 'a',
+                              WRITE_BACK)
+            self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
+        with mock.patch.object(self.engine, 'set_mode',
+                               wraps=self.engine.set_mode) as changed:
+            self.volumes.end_epoch()
+        changed.assert_called_once_with('a', WRITE_THROUGH)
+        self.assertFalse(self.notes.has('a'))
 
     def test_another_attachment_gives_it_back(self):
         self.attach()

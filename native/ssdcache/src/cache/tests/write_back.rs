@@ -428,6 +428,26 @@ fn parts_of_a_block_that_are_written_at_the_same_time_are_all_kept() {
     assert_eq!(vec![50; 4096], setup.read(0, 4096));
 }
 
+/// Regression: a change of the mode that had waited for the origin replaced one that began later, so
+/// that a volume was in write-back again after its server had begun to leave.
+#[test]
+fn the_mode_is_that_of_the_last_change_that_began() {
+    let setup = write_back(64);
+    let (cache, volume, valve) = (&setup.cache, setup.volume(), Valve::default());
+    setup.write(0, 4096, 1);
+    let hang = Fault::new(Operation::Write, Effect::Hang(valve.clone()));
+    setup.origin.inject(hang);
+    std::thread::scope(|scope| {
+        let former = scope.spawn(|| cache.set_mode(&volume, Mode::WriteAround));
+        valve.wait_for(1);
+        cache.set_mode(&volume, Mode::WriteBack).unwrap();
+        valve.open();
+        let former = former.join().unwrap();
+        assert!(matches!(former, Err(CacheError::Superseded(_))));
+    });
+    assert_eq!(Mode::WriteBack, volume.mode());
+}
+
 #[test]
 fn a_volume_that_is_being_detached_does_not_enter_write_back() {
     // What it wrote then would be lost with its record.
