@@ -78,6 +78,7 @@ from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
+from diffcache_openstack.agent.repository import patch_making
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import epoch_timer
 from diffcache_openstack.agent.ssdcache import volume_moves
@@ -150,6 +151,7 @@ class Agent(service.Service):
         self._stack = contextlib.ExitStack()
         self._closing = threading.Event()
         self.repository: catalogue.Repository | None = None
+        self.patch_maker: patch_making.PatchMaker | None = None
         self.ingest: ingest.Ingest | None = None
         self._carrying: carrying.Carrying | None = None
         self._moves: volume_moves.Moves | None = None
@@ -211,7 +213,13 @@ class Agent(service.Service):
             self._replace_damaged)
         self._build_images()
         if self.conf.agent.role == REPOSITORY:
-            self.repository = self._open_repository()
+            registered = conductor_catalogue.ConductorCatalogue(
+                self._clients.conductor, self._clients.context, self.name,
+                self._bus.security.key)
+            self.repository = catalogue.Repository(
+                self.host, self._state, self._tools, registered)
+            self.patch_maker = self._open_patch_making(self.repository,
+                                                       registered)
             self._carrying = self._open_carrying(self.repository)
             self.ingest = self._open_ingest(self.repository)
         self._build_reports()
@@ -512,17 +520,19 @@ class Agent(service.Service):
         self._stack.callback(found.close)
         return found
 
-    def _open_repository(self) -> catalogue.Repository:
+    def _open_patch_making(
+            self, repository: catalogue.Repository,
+            registered: conductor_catalogue.ConductorCatalogue
+    ) -> patch_making.PatchMaker:
         conf = self.conf.repository
-        return catalogue.Repository(
-            self.host, self._state, self._tools,
-            conductor_catalogue.ConductorCatalogue(
-                self._clients.conductor, self._clients.context, self.name,
-                self._bus.security.key),
-            catalogue.PatchOptions(
+        maker = patch_making.PatchMaker(
+            repository, self.held, self._tools, registered,
+            patch_making.PatchOptions(
                 conf.patch_level, conf.max_patch_ratio,
                 time_windows.Windows(conf.windows).open_now,
                 conf.scan_interval))
+        repository.subscribe(maker.wake)
+        return maker
 
     def _open_compressing(self, repository: catalogue.Repository
                           ) -> compressing.Compressing:
@@ -592,6 +602,7 @@ class Agent(service.Service):
             self._link.on_contact(functools.partial(_announce,
                                                     self.repository))
             self._run_until_stopped(self.repository)
+            self._run_until_stopped(self.patch_maker)
             self._run_until_stopped(self._open_compressing(self.repository))
             self._run_until_stopped(self._carrying)
             if self.ingest is not None:
@@ -670,12 +681,13 @@ class Agent(service.Service):
         return started
 
     def _repository_parts(self) -> agent_endpoint.RepositoryParts | None:
-        if self.repository is None:
+        if self.repository is None or self.patch_maker is None:
             return None
         conf = self.conf.repository
         return agent_endpoint.RepositoryParts(
             self.repository, incoming.Incoming(conf.image_directories),
-            on_demand.OnDemand(self.repository, conf.patches_on_demand),
+            on_demand.OnDemand(self.repository, self.patch_maker,
+                               conf.patches_on_demand),
             self.ingest.arriving if self.ingest is not None else None)
 
     @staticmethod

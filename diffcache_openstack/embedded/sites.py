@@ -29,6 +29,8 @@ import uuid
 from oslo_config import cfg
 
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import patch_making
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
@@ -211,7 +213,7 @@ class Site:
             time.sleep(POLL_SECONDS)
 
     def register(self, path: pathlib.Path, image_id: str,
-                 name: str) -> catalogue.ImageRecord:
+                 name: str) -> records.ImageRecord:
         """Register an image with the repository."""
         return self._images.register(path, image_id, name)
 
@@ -219,18 +221,19 @@ class Site:
     def _images(self) -> catalogue.Repository:
         return typing.cast(catalogue.Repository, self.repository.repository)
 
-    def make_patches(self) -> list[catalogue.PatchRecord]:
+    def make_patches(self) -> list[records.PatchRecord]:
         """Create all missing patches now, in this thread.
 
         :returns: all patches there are between registered images
         """
-        maker = self._images
-        maker.announce()
+        repository = self._images
+        repository.announce()
         self.wait(self._images_reported, 60,
                   'the conductor to know the images of the repository')
-        maker.make_missing()
-        contents = {image.content_id for image in maker.images()}
-        return [patch for patch in maker.patches()
+        typing.cast(patch_making.PatchMaker,
+                    self.repository.patch_maker).make_missing()
+        contents = {image.content_id for image in repository.images()}
+        return [patch for patch in repository.patches()
                 if contents >= {patch.base, patch.target}]
 
     def _images_reported(self) -> bool:

@@ -38,7 +38,7 @@ import uuid
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images.delivery import outputs
-from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import published
 from diffcache_openstack.embedded import sites
@@ -166,7 +166,7 @@ class Testbed:
         self._published = published.PublishedImages(
             directory / 'published', 'zstd')
         self._published_sizes: dict[str, int] = {}
-        self._records: dict[str, catalogue.ImageRecord] = {}
+        self._records: dict[str, records.ImageRecord] = {}
 
     def run(self) -> Result:
         """Prepare, run the four modes, and tell.

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The repository's catalogue: signs images and creates patches between them.
+"""The repository's catalogue: its images, and the patches between them.
 
 All of it resumes after a crash: an image counts as registered once its record
 file exists, a patch once its own does, and both are reported until the
@@ -22,28 +22,21 @@ import dataclasses
 import logging
 import pathlib
 import threading
-import time
 import typing
 import uuid
 
-from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import permissions
-from diffcache_openstack.common import threads
 from diffcache_openstack import objects
-from diffcache_openstack.objects import patch_work
 from diffcache_openstack.sites import views
-
-if typing.TYPE_CHECKING:
-    from diffcache_openstack.agent.repository import conductor_catalogue
 
 LOG = logging.getLogger(__name__)
 
-Pair = pair_choice.Pair
 # Makes a compressed form: of content, with its manifest, to a new file.
 Compress = typing.Callable[[pathlib.Path, pathlib.Path, pathlib.Path], None]
 
@@ -54,73 +47,28 @@ _COMPARED = 1000
 RETRY_SECONDS = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageRecord(views.ImageRef):
-    """A registered image, as kept in its record file.
-
-    :param members: projects that a shared image is shared with
-    """
-
-    members: list[str] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(frozen=True)
-class PatchRecord:
-    """A patch, as stored in its record file.
-
-    :param size: bytes
-    :param create_seconds: what making it took
-    :param apply_seconds: what applying it took on this host
-    """
-
-    id: str
-    base: str
-    target: str
-    size: int
-    create_seconds: float
-    apply_seconds: float
-
-
-@dataclasses.dataclass(frozen=True)
-class PatchOptions:
-    """Options of the creation of patches.
-
-    :param level: of compression
-    :param max_ratio: largest patch to keep, of its target's data
-    :param may_run: whether another one may be started now
-    :param scan_interval: seconds between two looks for missing patches
-    """
-
-    level: int
-    max_ratio: float
-    may_run: typing.Callable[[], bool]
-    scan_interval: float
-
-
 class Repository:
-    """Registers images and creates patches.
+    """Registers images, and keeps what is served of them and of their patches.
 
     :param host: this host's state
     :param state: directory of the record files
     :param tools: the native core
     :param catalogue: the conductor's
-    :param options: how patches are made
     """
 
     def __init__(self, host: host_state.HostState, state: pathlib.Path,
                  tools: image_tools.ImageTools,
-                 catalogue: 'conductor_catalogue.ConductorCatalogue',
-                 options: PatchOptions) -> None:
+                 catalogue: conductor_catalogue.ConductorCatalogue
+                 ) -> None:
         self._host = host
         self._held = host.held
         self._tools = tools
         self._catalogue = catalogue
-        self._options = options
         self._images = records.Records(
-            state / 'images', ImageRecord,
+            state / 'images', records.ImageRecord,
             lambda image: (image.content_id, image.form_id))
         self._patches = records.Records(
-            state / 'patches', PatchRecord,
+            state / 'patches', records.PatchRecord,
             lambda patch: (patch.base, patch.target))
         self._data_sizes = {image.content_id: image.data_size
                             for image in self._images.all()}
@@ -134,25 +82,17 @@ class Repository:
         self._unregistered.mkdir(mode=permissions.PRIVATE.directory,
                                  exist_ok=True)
         self._serving: collections.Counter[str] = collections.Counter()
-        self._estimates = pair_choice.Estimates(self._sketch_of,
-                                                tools.estimate)
         # Held while objects and the records of their images change, so that
         # no object is dropped whose image is being registered.
         self._changing = threading.Lock()
-        self._making = threading.Lock()
         self._announcing = threading.Lock()
-        self._pairs_changed = threading.Condition()
-        self._pairs_under_way: set[Pair] = set()
-        self._wake = threading.Condition()
-        self._stopped = False
-        self._look = False
-        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
         self._listeners: list[typing.Callable[[], object]] = []
 
     # -- images
 
     def register(self, image: pathlib.Path, image_id: str,
-                 name: str) -> ImageRecord:
+                 name: str) -> records.ImageRecord:
         """Add an image to the repository.
 
         The file is copied (its extents shared where the filesystem can), so
@@ -177,7 +117,7 @@ class Repository:
             copy.unlink(missing_ok=True)
 
     def admit(self, content: pathlib.Path, about: dict[str, typing.Any],
-              recipe: pathlib.Path | None = None) -> ImageRecord:
+              recipe: pathlib.Path | None = None) -> records.ImageRecord:
         """Add raw content to the repository.
 
         :param content: a file of the staging area, which is moved
@@ -192,7 +132,7 @@ class Repository:
     @contextlib.contextmanager
     def serving(self, content: pathlib.Path, about: dict[str, typing.Any],
                 compress: Compress | None = None
-                ) -> typing.Iterator[ImageRecord]:
+                ) -> typing.Iterator[records.ImageRecord]:
         """Let hosts read raw content before its image is registered.
 
         After the block, content that no registered image has is deleted.
@@ -208,7 +148,7 @@ class Repository:
                           for _ in range(2))
         try:
             signed = self._tools.sign(content, manifest, self.go_on)
-            record = ImageRecord(
+            record = records.ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
                 data_size=signed['data_size'], **about)
             if compress is not None and views.Key(
@@ -229,7 +169,7 @@ class Repository:
         finally:
             self._end_serving(record.content_id)
 
-    def _begin_serving(self, record: ImageRecord,
+    def _begin_serving(self, record: records.ImageRecord,
                        made: dict[str, pathlib.Path]) -> None:
         content_id = record.content_id
         with self._changing:
@@ -266,17 +206,9 @@ class Repository:
             self._apply_status(images[0])
         (self._unregistered / content_id).unlink(missing_ok=True)
 
-    def _drop_orphans(self) -> None:
-        """Delete content that a crash left behind before it was registered."""
-        with self._changing:
-            for path in self._unregistered.iterdir():
-                if path.name.startswith('.'):
-                    path.unlink()
-                elif path.name not in self._serving:
-                    self._drop_unregistered(path.name)
-
-    def register_served(self, record: ImageRecord,
-                        recipe: pathlib.Path | None = None) -> ImageRecord:
+    def register_served(self, record: records.ImageRecord,
+                        recipe: pathlib.Path | None = None
+                        ) -> records.ImageRecord:
         """Register an image whose content is being served.
 
         :param record: what :meth:`serving` returned
@@ -291,7 +223,7 @@ class Repository:
                 form_size=recipe.stat().st_size)
         with self._changing:
             self._check_conflict(record)
-            if not self._all_held(record.content_id):
+            if not self.has_content(record.content_id):
                 raise exceptions.ObjectMissing(
                     f'The content of image {record.id} was withdrawn while'
                     f' the image was being added; it will be added again.')
@@ -303,15 +235,15 @@ class Repository:
         self._announce_image(record)
         return record
 
-    def as_image(self, record: ImageRecord) -> objects.Image:
+    def as_image(self, record: records.ImageRecord) -> objects.Image:
         """Return a registered image as hosts believe it."""
         return self._catalogue.signed(self._with_compressed_size(record))
 
-    def find(self, image_id: str) -> ImageRecord | None:
+    def find(self, image_id: str) -> records.ImageRecord | None:
         """Return the record of an image, if it is registered here."""
         return self._images.get(image_id)
 
-    def put(self, record: ImageRecord) -> None:
+    def put(self, record: records.ImageRecord) -> None:
         """Store an image's record, and report it to the conductor.
 
         Its status decides whether its objects can be read.
@@ -320,12 +252,12 @@ class Repository:
             self._store(record)
         self._announce_image(record)
 
-    def _store(self, record: ImageRecord) -> None:
+    def _store(self, record: records.ImageRecord) -> None:
         self._images.put(record)
         self._data_sizes[record.content_id] = record.data_size
         self._apply_status(record)
 
-    def _announce_image(self, record: ImageRecord) -> None:
+    def _announce_image(self, record: records.ImageRecord) -> None:
         """Report an image, now if the conductor answers."""
         self._host.report_due.set()
         try:
@@ -335,25 +267,20 @@ class Repository:
                         'retry: %s', record.id, error)
         self.look()
 
-    def images(self) -> list[ImageRecord]:
+    def images(self) -> list[records.ImageRecord]:
         """Return all registered images."""
         return self._images.all()
 
-    def images_with(self, object_id: str) -> list[ImageRecord]:
+    def images_with(self, object_id: str) -> list[records.ImageRecord]:
         """Return the registered images that have a content or recipe."""
         return self._images.of(object_id)
 
-    def is_whole(self, record: ImageRecord) -> bool:
+    def is_whole(self, record: records.ImageRecord) -> bool:
         """Return whether all that an image's file is made of is served."""
         return all(key in self._held for key in (
             views.Key(views.IMAGES, record.content_id),
             views.Key(views.MANIFESTS, record.content_id),
             *self._recipe_keys(record)))
-
-    def patches(self) -> list[PatchRecord]:
-        """Return the records of all patches that are held."""
-        return [record for record in self._patches.all()
-                if views.Key(views.PATCHES, record.id) in self._held]
 
     def announce_in_time(self) -> None:
         """Announce, again and again until the conductor was reached.
@@ -364,15 +291,11 @@ class Repository:
         if not self._announcing.acquire(blocking=False):
             return
         try:
-            while not self.announce() and not self._pause(RETRY_SECONDS):
+            while not (self.announce()
+                       or self._stopped.wait(RETRY_SECONDS)):
                 pass
         finally:
             self._announcing.release()
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait, and return whether this agent stops."""
-        with self._wake:
-            return self._wake.wait_for(lambda: self._stopped, seconds)
 
     def announce(self) -> bool:
         """Report the images and patches that the conductor does not know.
@@ -411,7 +334,7 @@ class Repository:
         found = [image for image in images if image.status == views.DELETED]
         compared = [self._with_compressed_size(image) for image in images
                     if image.status != views.DELETED]
-        missing: list[PatchRecord] = []
+        missing: list[records.PatchRecord] = []
         for start in range(0, max(len(compared), len(patches)), _COMPARED):
             more, pairs = self._catalogue.find_unregistered(
                 compared[start:start + _COMPARED],
@@ -422,7 +345,7 @@ class Repository:
 
     # -- compressed forms
 
-    def uncompressed(self) -> list[ImageRecord]:
+    def uncompressed(self) -> list[records.ImageRecord]:
         """Return the images that are served without a compressed form.
 
         One image for each content, the smallest first.
@@ -442,7 +365,7 @@ class Repository:
         """
         files.sync(form)
         with self._changing:
-            if not self._all_held(content_id):
+            if not self.has_content(content_id):
                 return False
             self._keep(views.Key(views.COMPRESSED, content_id), form)
         self._report_compressed(content_id)
@@ -470,103 +393,43 @@ class Repository:
         """Call ``listener`` whenever images, or similar ones, changed."""
         self._listeners.append(listener)
 
-    # -- patches
-
     def start(self) -> None:
-        """Delete what a crash left, and start the thread of patches."""
-        self._drop_orphans()
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='patches')
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; what is being created is given up, and begun anew later."""
-        self.interrupt()
-        if self._thread is not None:
-            threads.join(self._thread)
+        """Delete what a crash left behind before it was registered."""
+        with self._changing:
+            for path in self._unregistered.iterdir():
+                if path.name.startswith('.'):
+                    path.unlink()
+                elif path.name not in self._serving:
+                    self._drop_unregistered(path.name)
 
     def interrupt(self) -> None:
         """Have all that takes long here, in any thread, end soon."""
-        with self._wake:
-            self._stopped = True
-            self._wake.notify_all()
+        self._stopped.set()
 
-    def go_on(self, _done: int, _total: int) -> None:
+    # Nothing runs here but what others have called.
+    stop = interrupt
+
+    def go_on(self, _done: int = 0, _total: int = 0) -> None:
         """End a long operation if this agent stops, as its progress callback.
 
         :raises Interrupted: it does
         """
-        if self._stopped:
+        if self._stopped.is_set():
             raise exceptions.Interrupted('The agent is stopping.')
 
     def look(self) -> None:
-        """Look for what is missing now: patches, and what listeners make."""
-        self._notify_listeners()
-        with self._wake:
-            self._look = True
-            self._wake.notify_all()
+        """Have listeners look for what is missing now."""
+        for listener in self._listeners:
+            listener()
 
-    def make_missing(self) -> int:
-        """Create patches that the conductor requests, until there are none.
+    # -- patches
 
-        :returns: how many were created
-        :raises RetryableError: the conductor does not answer, or this agent
-            stops
-        """
-        count = 0
-        with self._making:
-            while not self._stopped:
-                work = self._catalogue.patch_work(
-                    self._terms, int(self._options.may_run()))
-                self._sketch(work.sketch)
-                self._compare(work.compare)
-                if work.compare:
-                    self._notify_listeners()
-                for pair in work.create:
-                    self.go_on(0, 0)
-                    count += self.create(pair.base, pair.target)
-                if not work.pending:
-                    break
-        return count
+    def patches(self) -> list[records.PatchRecord]:
+        """Return the records of all patches that are held."""
+        return [record for record in self._patches.all()
+                if views.Key(views.PATCHES, record.id) in self._held]
 
-    def make_patch(self, base: str, target: str) -> bool:
-        """Create the patch between two images, time it, and report it.
-
-        :returns: False if it turned out too large to be worth it
-        :raises IntegrityError: an image's file no longer has the content it
-            was registered with; it is taken out of service
-        """
-        patch = self._held.staging(uuid.uuid4().hex)
-        output = self._held.staging(uuid.uuid4().hex)
-        base_key, target_key = (views.Key(views.IMAGES, content)
-                                for content in (base, target))
-        try:
-            with self._held.lease(base_key) as base_path, \
-                    self._held.lease(target_key) as target_path:
-                started = time.monotonic()
-                found = self._tools.make_patch(
-                    base_path, target_path, patch, self._options.level,
-                    self.go_on)
-                create_seconds = time.monotonic() - started
-                self._check_unchanged((base, target), found)
-                declined = pair_choice.judge_size(
-                    patch.stat().st_size, self.data_size(target),
-                    self._options.max_ratio)
-                if declined is not None:
-                    LOG.info('Discarding the patch from %s to %s: %s', base,
-                             target, declined.reason)
-                    self._report_pairs([(base, target, declined)])
-                    return False
-                started = time.monotonic()
-                self._tools.apply_patch(base_path, patch, output, self.go_on)
-                apply_seconds = time.monotonic() - started
-            self._finish(patch, base, target, create_seconds, apply_seconds)
-            return True
-        finally:
-            patch.unlink(missing_ok=True)
-            output.unlink(missing_ok=True)
-
-    def find_patch(self, base: str, target: str) -> PatchRecord | None:
+    def find_patch(self, base: str, target: str) -> records.PatchRecord | None:
         """Return the record of a patch, if it is held."""
         known = self._made.get((base, target))
         if known is not None \
@@ -574,96 +437,59 @@ class Repository:
             return known
         return None
 
-    def has_content(self, content: str) -> bool:
-        """Return whether an image with this content is served."""
-        return self._all_held(content)
-
-    def has_sketch(self, content: str) -> bool:
-        """Return whether an image is served, and was sketched."""
-        return self._all_held(content) \
-            and (self._sketches / content).exists()
+    def has_content(self, *contents: str) -> bool:
+        """Return whether images with these contents are served."""
+        return all(views.Key(views.IMAGES, content) in self._held
+                   for content in contents)
 
     def data_size(self, content: str) -> int:
         """Return the bytes of data of an image's content; 0 if unknown."""
         return self._data_sizes.get(content, 0)
 
-    def estimate(self, base: str, target: str) -> pair_choice.Verdict:
-        """Estimate a patch from the sketches of two images.
+    def add_patch(self, record: records.PatchRecord, patch: pathlib.Path
+                  ) -> None:
+        """Serve a patch, and report it.
 
-        :raises Interrupted: this agent stops
+        :param patch: a file of the staging area, which is moved
+        :raises ObjectMissing: one of its images is not served any more
+        :raises PermanentError: the conductor refuses it
         """
-        try:
-            return pair_choice.judge_estimate(
-                self._estimates.size(base, target), self.data_size(target),
-                self._options.max_ratio)
-        except exceptions.Interrupted:
-            raise
-        except (exceptions.DiffCacheError, OSError) as error:
-            self._log_failure(
-                f'Could not compare {base} with {target}', error, base,
-                target)
-            return _failure(error)
+        files.sync(patch)
+        with self._changing:
+            if not self.has_content(record.base, record.target):
+                raise exceptions.ObjectMissing(
+                    f'The repository does not hold both {record.base} and'
+                    f' {record.target} any more.')
+            self._keep(views.Key(views.PATCHES, record.id), patch)
+            self._patches.put(record)
+            self._made[record.base, record.target] = record
+        self._host.report_due.set()
+        with contextlib.suppress(exceptions.RetryableError):
+            self._catalogue.register_patch(record)
 
-    def create(self, base: str, target: str) -> bool:
-        """Create a patch unless there is one, or report why there is none.
+    def quarantine(self, content: str, reason: str) -> None:
+        """Take content whose file is wrong out of service, and report it."""
+        self._held.quarantine(views.Key(views.IMAGES, content), reason)
+        self._host.report_due.set()
 
-        If another thread is creating it, wait for that.
-
-        :returns: whether this call created it
-        :raises ServiceUnavailable: the conductor does not answer
-        :raises Interrupted: this agent stops
-        """
-        with self._alone((base, target)):
-            return self._create(base, target)
-
-    @contextlib.contextmanager
-    def _alone(self, pair: Pair) -> typing.Iterator[None]:
-        """Wait until no other thread works on a pair, and keep them off."""
-        with self._pairs_changed:
-            self._pairs_changed.wait_for(
-                lambda: pair not in self._pairs_under_way)
-            self._pairs_under_way.add(pair)
-        try:
-            yield
-        finally:
-            with self._pairs_changed:
-                self._pairs_under_way.remove(pair)
-                self._pairs_changed.notify_all()
-
-    def _create(self, base: str, target: str) -> bool:
-        try:
-            known = self.find_patch(base, target)
-            if known is not None:
-                self._catalogue.register_patch(known)
-                return False
-            return self.make_patch(base, target)
-        except (exceptions.ServiceUnavailable, exceptions.Interrupted):
-            # The conductor has the pair for this host until it is reported.
-            raise
-        except (exceptions.DiffCacheError, OSError) as error:
-            self._log_failure(
-                f'Could not create the patch from {base} to {target}', error,
-                base, target)
-            self._report_pairs([(base, target, _failure(error))])
-            return False
+    def sketch_path(self, content: str) -> pathlib.Path:
+        """Return where content's sketch is kept for as long as it is."""
+        return self._sketches / content
 
     # -- inside
 
-    def _notify_listeners(self) -> None:
-        for listener in self._listeners:
-            listener()
-
-    def _report(self, record: ImageRecord) -> None:
+    def _report(self, record: records.ImageRecord) -> None:
         self._catalogue.register_image(self._with_compressed_size(record))
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
             self._images.remove(record.id)
 
-    def _with_compressed_size(self, record: ImageRecord) -> ImageRecord:
+    def _with_compressed_size(self, record: records.ImageRecord
+                              ) -> records.ImageRecord:
         return dataclasses.replace(
             record, compressed_size=self._compressed_size(record.content_id))
 
-    def _apply_status(self, record: ImageRecord) -> None:
+    def _apply_status(self, record: records.ImageRecord) -> None:
         """Serve an image's objects, or set them aside, by its status."""
         others = [image for image in self._images.of(record.content_id)
                   if image.id != record.id]
@@ -678,7 +504,7 @@ class Repository:
         else:
             self._withdraw_all(record, record.status)
 
-    def _bring_back(self, record: ImageRecord) -> None:
+    def _bring_back(self, record: records.ImageRecord) -> None:
         keys = [*_content_keys(record), *self._recipe_keys(record)]
         keys += [views.Key(views.PATCHES, patch.id)
                  for patch in self._patches_of(record)
@@ -687,7 +513,7 @@ class Repository:
         for key in keys:
             self._held.bring_back(key)
 
-    def _withdraw_all(self, record: ImageRecord, status: str) -> None:
+    def _withdraw_all(self, record: records.ImageRecord, status: str) -> None:
         patches = self._patches_of(record)
         keys = [*_content_keys(record), *self._recipe_keys(record),
                 *(views.Key(views.PATCHES, patch.id) for patch in patches)]
@@ -696,14 +522,15 @@ class Repository:
             for patch in patches:
                 self._patches.remove(patch.id)
                 self._made.pop((patch.base, patch.target), None)
-            (self._sketches / record.content_id).unlink(missing_ok=True)
+            self.sketch_path(record.content_id).unlink(missing_ok=True)
         self._withdraw(status, keys)
 
     def _is_active(self, content_id: str) -> bool:
         return any(image.status == views.ACTIVE
                    for image in self._images.of(content_id))
 
-    def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
+    def _patches_of(self, record: records.ImageRecord
+                    ) -> list[records.PatchRecord]:
         """Return patches that contain data of an image."""
         return self._patches.of(record.content_id)
 
@@ -715,11 +542,11 @@ class Repository:
                 self._held.set_aside(key)
 
     @staticmethod
-    def _recipe_keys(record: ImageRecord) -> list[views.Key]:
+    def _recipe_keys(record: records.ImageRecord) -> list[views.Key]:
         return [views.Key(views.RECIPES, record.form_id)] \
             if record.form_id else []
 
-    def _check_conflict(self, record: ImageRecord) -> None:
+    def _check_conflict(self, record: records.ImageRecord) -> None:
         known = self._images.get(record.id)
         if known is not None and known.content_id != record.content_id:
             raise exceptions.Conflict(
@@ -736,130 +563,7 @@ class Repository:
             files.move(path, self._held.path(key))
             self._held.added(key)
 
-    def _check_unchanged(self, expected: Pair, found: Pair) -> None:
-        for content_id, really in zip(expected, found):
-            if content_id == really:
-                continue
-            key = views.Key(views.IMAGES, content_id)
-            reason = (f'its file now has the content {really}; register the '
-                      f'image again from its source')
-            self._held.quarantine(key, reason)
-            self._host.report_due.set()
-            raise exceptions.IntegrityError(
-                f'{key} changed in the repository: {reason}.')
 
-    def _finish(self, patch, base, target, create_seconds,
-                apply_seconds) -> None:
-        record = PatchRecord(
-            self._tools.hash_file(patch), base, target, patch.stat().st_size,
-            create_seconds, apply_seconds)
-        files.sync(patch)
-        with self._changing:
-            if not self._all_held(base, target):
-                raise exceptions.ObjectMissing(
-                    f'The repository does not hold both {base} and {target}'
-                    f' any more.')
-            self._keep(views.Key(views.PATCHES, record.id), patch)
-            self._patches.put(record)
-            self._made[base, target] = record
-        LOG.info('Created patch %s from %s to %s: %d bytes, created in %.1f s,'
-                 ' applied in %.1f s', record.id, base, target, record.size,
-                 create_seconds, apply_seconds)
-        self._host.report_due.set()
-        with contextlib.suppress(exceptions.RetryableError):
-            self._catalogue.register_patch(record)
-
-    @property
-    def _terms(self) -> str:
-        """What patches are declined by; if it changes, they may be wanted."""
-        return (f'{self._tools.methods}, level {self._options.level},'
-                f' ratio {self._options.max_ratio:g}')
-
-    def _sketch(self, contents: list[str]) -> None:
-        """Sketch images, and report what the conductor finds others by."""
-        found = []
-        for content in contents:
-            if self._stopped:
-                break
-            report = objects.ImageSketch(content_id=content)
-            try:
-                sketch = self._sketch_of(content)
-                report.data_size = sketch.data_size
-                report.signature = sketch.signature
-            except exceptions.Interrupted:
-                raise
-            except (exceptions.DiffCacheError, OSError) as error:
-                self._log_failure(
-                    f'Could not read content {content}, creating no patches'
-                    f' from or to it for an hour', error, content)
-            found.append(report)
-        if found:
-            self._catalogue.report_sketches(found)
-
-    def _compare(self, pairs: list[objects.PatchPair]) -> None:
-        """Estimate patches, and report their sizes."""
-        self._report_pairs([
-            (pair.base, pair.target, self.estimate(pair.base, pair.target))
-            for pair in pairs])
-
-    def _log_failure(self, what: str, error: Exception,
-                     *contents: str) -> None:
-        """Log a failure, as an error unless an image was withdrawn."""
-        if isinstance(error, exceptions.NotFound) \
-                or not self._all_held(*contents):
-            LOG.info('%s: an image was withdrawn meanwhile: %s', what, error)
-        else:
-            LOG.error('%s: %s; check the disk, or register the image again',
-                      what, error)
-
-    def _report_pairs(self, verdicts: list[tuple[
-            str, str, pair_choice.Verdict]]) -> None:
-        if verdicts:
-            self._catalogue.report_pairs(self._terms, [
-                objects.PairReport(base=base, target=target,
-                                   verdict=found.kind, size=found.size,
-                                   reason=found.reason)
-                for base, target, found in verdicts])
-
-    def _sketch_of(self, content: str) -> typing.Any:
-        path = self._sketches / content
-        if path.exists():
-            try:
-                return self._tools.load_sketch(path)
-            except exceptions.FormatError as error:
-                LOG.info('Sketching %s again: %s', content, error)
-        with self._held.lease(views.Key(views.IMAGES, content)) as image:
-            self._tools.sketch(image, path, self.go_on)
-        return self._tools.load_sketch(path)
-
-    def _all_held(self, *contents: str) -> bool:
-        return all(views.Key(views.IMAGES, content) in self._held
-                   for content in contents)
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._look or self._stopped,
-                                    self._options.scan_interval)
-                if self._stopped:
-                    return
-                self._look = False
-            try:
-                self.make_missing()
-            except exceptions.Interrupted:
-                return
-            except exceptions.DiffCacheError as error:
-                LOG.warning('Could not create patches, will retry in %s s: %s',
-                            self._options.scan_interval, error)
-            except Exception:
-                LOG.exception('Could not create patches, will retry in %s s',
-                              self._options.scan_interval)
-
-
-def _content_keys(record: ImageRecord) -> list[views.Key]:
+def _content_keys(record: records.ImageRecord) -> list[views.Key]:
     """Return the objects that carry an image's raw content."""
     return [views.Key(kind, record.content_id) for kind in _CONTENT_KINDS]
-
-
-def _failure(error: Exception) -> pair_choice.Verdict:
-    return pair_choice.Verdict(patch_work.FAILED, None, str(error)[:1000])

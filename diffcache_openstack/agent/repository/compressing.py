@@ -22,6 +22,7 @@ import time
 import uuid
 
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
@@ -78,10 +79,10 @@ class Compressing(threads.Rounds):
 
     # -- inside
 
-    def _serves(self, image: catalogue.ImageRecord) -> bool:
+    def _serves(self, image: records.ImageRecord) -> bool:
         return views.Key(views.IMAGES, image.content_id) in self._held
 
-    def _make(self, image: catalogue.ImageRecord) -> bool:
+    def _make(self, image: records.ImageRecord) -> bool:
         key = views.Key(views.IMAGES, image.content_id)
         form = self._held.staging(uuid.uuid4().hex)
         started = time.monotonic()

@@ -14,7 +14,7 @@
 import dataclasses
 import logging
 
-from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
@@ -44,9 +44,9 @@ class ConductorCatalogue:
         self._key = key
 
     def find_unregistered(
-            self, images: list[catalogue.ImageRecord],
-            patches: list[catalogue.PatchRecord]
-    ) -> tuple[list[catalogue.ImageRecord], list[catalogue.PatchRecord]]:
+            self, images: list[records.ImageRecord],
+            patches: list[records.PatchRecord]
+    ) -> tuple[list[records.ImageRecord], list[records.PatchRecord]]:
         """Return the images and patches that the conductor lacks so.
 
         One that cannot be described is logged and left out.
@@ -65,15 +65,15 @@ class ConductorCatalogue:
         return ([image for image in images if image.id in names[0]],
                 [patch for patch in patches if patch.id in names[1]])
 
-    def register_image(self, record: catalogue.ImageRecord) -> None:
+    def register_image(self, record: records.ImageRecord) -> None:
         """Register an image, or its new state."""
         self._conductor.register_image(self._context, self.signed(record))
 
-    def register_patch(self, record: catalogue.PatchRecord) -> None:
+    def register_patch(self, record: records.PatchRecord) -> None:
         """Register a patch."""
         self._conductor.register_patch(self._context, _patch(record))
 
-    def signed(self, record: catalogue.ImageRecord) -> objects.Image:
+    def signed(self, record: records.ImageRecord) -> objects.Image:
         """Return an image with its signed record."""
         image = objects.Image(**dataclasses.asdict(record))
         if self._key is not None:

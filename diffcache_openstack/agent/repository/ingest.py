@@ -33,6 +33,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.agent.repository import ingest_queue
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
@@ -293,7 +294,7 @@ class Ingest:
                 self._register(record, path, recipe, deadline)
         return size
 
-    def _register(self, record: catalogue.ImageRecord, path: pathlib.Path,
+    def _register(self, record: records.ImageRecord, path: pathlib.Path,
                   recipe: pathlib.Path, deadline: image_limits.Deadline
                   ) -> None:
         """Register an image whose content is served."""

@@ -30,6 +30,8 @@ import time
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.repository import patch_making
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import patch_work
 from diffcache_openstack.rpc import agent_api
@@ -68,15 +70,18 @@ class PatchRequest:
 class OnDemand:
     """Creates patches that hosts request.
 
-    :param repository: creates patches
+    :param repository: serves images and patches
+    :param maker: creates patches
     :param most_per_hour: patches; none at all if 0
     :param clock: seconds, monotonic
     """
 
-    def __init__(self, repository: catalogue.Repository, most_per_hour: int,
+    def __init__(self, repository: catalogue.Repository,
+                 maker: patch_making.PatchMaker, most_per_hour: int,
                  clock: collections.abc.Callable[[], float] = time.monotonic
                  ) -> None:
         self._repository = repository
+        self._maker = maker
         self._most_per_hour = most_per_hour
         self._clock = clock
         self._lock = threading.Lock()
@@ -87,7 +92,7 @@ class OnDemand:
         self._declined: collections.OrderedDict[pair_choice.Pair, None] = \
             collections.OrderedDict()
 
-    def create(self, wanted: PatchRequest) -> catalogue.PatchRecord | None:
+    def create(self, wanted: PatchRequest) -> records.PatchRecord | None:
         """Return the best patch from one of some images, created if need be.
 
         :returns: None if the host is faster without one
@@ -117,7 +122,7 @@ class OnDemand:
         return self._lead(wanted, work) if leads \
             else self._follow(wanted, work)
 
-    def _follow(self, wanted, work) -> catalogue.PatchRecord | None:
+    def _follow(self, wanted, work) -> records.PatchRecord | None:
         wait = agent_api.longest_wait(wanted.seconds)
         try:
             work.result(wait)
@@ -133,7 +138,7 @@ class OnDemand:
             found := self._repository.find_patch(base, wanted.target))]
         return min(known, key=lambda patch: patch.size, default=None)
 
-    def _lead(self, wanted, work) -> catalogue.PatchRecord | None:
+    def _lead(self, wanted, work) -> records.PatchRecord | None:
         try:
             found = self._create(wanted)
         except BaseException as error:
@@ -148,7 +153,7 @@ class OnDemand:
         with self._lock:
             self._target = None
 
-    def _create(self, wanted: PatchRequest) -> catalogue.PatchRecord | None:
+    def _create(self, wanted: PatchRequest) -> records.PatchRecord | None:
         best = min(self._worthwhile(wanted), default=None)
         if best is None:
             return None
@@ -157,7 +162,7 @@ class OnDemand:
             self._count()
             LOG.info('Creating the patch from %s to %s that a host waits for',
                      base, wanted.target)
-        self._repository.create(base, wanted.target)
+        self._maker.create(base, wanted.target)
         found = self._repository.find_patch(base, wanted.target)
         if found is None:
             self._remember((base, wanted.target))
@@ -171,7 +176,7 @@ class OnDemand:
         in_time = making <= agent_api.longest_wait(wanted.seconds)
         for base in dict.fromkeys(wanted.bases):
             if base == target or (base, target) in self._declined \
-                    or not self._repository.has_sketch(base):
+                    or not self._maker.has_sketch(base):
                 continue
             known = self._repository.find_patch(base, target)
             if known is not None:
@@ -179,7 +184,7 @@ class OnDemand:
             elif not in_time:
                 continue
             else:
-                estimate = self._repository.estimate(base, target)
+                estimate = self._maker.estimate(base, target)
                 if estimate.kind != patch_work.ESTIMATED:
                     continue
                 size, more = estimate.size or 0, making

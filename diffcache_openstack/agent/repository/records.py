@@ -23,6 +23,7 @@ import typing
 
 from diffcache_openstack.common import files
 from diffcache_openstack.common import permissions
+from diffcache_openstack.sites import views
 
 
 class Identified(typing.Protocol):
@@ -119,3 +120,30 @@ class Records(typing.Generic[Record]):
         # Ids are checked by the catalogue; here they must not leave the
         # directory.
         return self._directory / f'{record_id.replace("/", "_")}.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageRecord(views.ImageRef):
+    """A registered image, as kept in its record file.
+
+    :param members: projects that a shared image is shared with
+    """
+
+    members: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchRecord:
+    """A patch, as stored in its record file.
+
+    :param size: bytes
+    :param create_seconds: what making it took
+    :param apply_seconds: what applying it took on this host
+    """
+
+    id: str
+    base: str
+    target: str
+    size: int
+    create_seconds: float
+    apply_seconds: float

@@ -435,11 +435,11 @@ class LossTest(EmbeddedTestCase):
             self.assertGreaterEqual(request.fallbacks, 1)
 
     def test_a_repositorys_image_changed_before_its_patch_is_made(self):
-        repository = self.site.repository.repository
+        maker = self.site.repository.patch_maker
         path = self.site.repository.held.path(self.image('system'))
         family.damage(path, MIB)
         error = self.assertRaises(
-            exceptions.IntegrityError, repository.make_patch,
+            exceptions.IntegrityError, maker.make_patch,
             self.contents['system'], self.contents['java'])
         self.assertIn(self.contents['system'], str(error))
         self.assertNotIn(self.image('system'), self.site.repository.held)

@@ -11,7 +11,7 @@
 #    under the License.
 """Patches that a repository creates once a host needs them."""
 
-from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import patch_making
 from diffcache_openstack.common import contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import agent_api
@@ -76,7 +76,7 @@ class PatchesOnRequestTest(OnRequestTestCase):
         self.assertEqual(1, self.requested('host-1')['declined'])
 
     def test_a_wrong_patch_costs_a_fallback(self):
-        create = catalogue.Repository.create
+        create = patch_making.PatchMaker.create
 
         def create_damaged(repository, *pair):
             created = create(repository, *pair)
@@ -85,7 +85,7 @@ class PatchesOnRequestTest(OnRequestTestCase):
                 views.Key(views.PATCHES, patch.id)), patch.size // 2)
             return created
 
-        self.patch(catalogue.Repository, 'create', create_damaged)
+        self.patch(patch_making.PatchMaker, 'create', create_damaged)
         request = self.get('host-1', 'database')
         self.assertEqual(('repository', 1), (request.way, request.fallbacks))
         self.assertEqual(1, self.requested('host-1')['created'])

@@ -17,7 +17,7 @@ import hashlib
 from diffcache_openstack.agent.repository import image_service
 from diffcache_openstack.common import exceptions
 from tests.unit.agent import fakes
-from tests.unit.agent.repository import test_catalogue
+from tests.unit.agent.repository import repositories
 
 SECONDS = 60
 LEVEL = 6
@@ -27,7 +27,7 @@ OTHER = b'other content' * 90
 QCOW2 = b'QFI' + RAW
 
 
-class Tools(test_catalogue.Tools):
+class Tools(repositories.Tools):
     """The native core's, but that nothing is packed.
 
     :ivar levels: of compression, in turn

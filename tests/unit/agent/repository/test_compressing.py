@@ -19,6 +19,7 @@ import uuid
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import compressing
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
@@ -60,8 +61,7 @@ class CompressingTest(base.TestCase):
         self.conductor = Conductor()
         self.repository = catalogue.Repository(
             host_state.HostState('repo', self.held, None),
-            self.directory / 'state', self.tools, self.conductor,
-            catalogue.PatchOptions(3, 0.5, lambda: True, 60))
+            self.directory / 'state', self.tools, self.conductor)
         self.compressing = self.parts()
 
     def parts(self, level=3):
@@ -131,13 +131,13 @@ class CompressingTest(base.TestCase):
         record = self.add()
         self.compressing.make_missing()
         for status in (views.DEACTIVATED, views.ACTIVE):
-            self.repository.put(catalogue.ImageRecord(**{
+            self.repository.put(records.ImageRecord(**{
                 **vars(record), 'status': status}))
             active = status == views.ACTIVE
             self.assertEqual(active, self.held.path(
                 self.key(record)).exists())
             self.assertEqual(active, self.key(record) in self.held)
-        self.repository.put(catalogue.ImageRecord(**{
+        self.repository.put(records.ImageRecord(**{
             **vars(record), 'status': views.DELETED}))
         self.assertEqual(frozenset(), self.held.keys())
         self.assertEqual([], os.listdir(self.held.root / 'withdrawn'))
@@ -147,7 +147,7 @@ class CompressingTest(base.TestCase):
         compress = self.tools.compress
 
         def withdraw(*args):
-            self.repository.put(catalogue.ImageRecord(**{
+            self.repository.put(records.ImageRecord(**{
                 **vars(record), 'status': views.DELETED}))
             return compress(*args)
 

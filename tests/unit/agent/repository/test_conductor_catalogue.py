@@ -13,13 +13,13 @@
 
 from unittest import mock
 
-from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
+from diffcache_openstack.agent.repository import records
 from tests import base
 
 
 def record(image_id, **more):
-    return catalogue.ImageRecord(
+    return records.ImageRecord(
         id=image_id, name='name', content_id='a' * 64, size=1, data_size=1,
         **more)
 

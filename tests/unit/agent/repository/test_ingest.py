@@ -19,6 +19,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import ingest_queue
+from diffcache_openstack.agent.repository import patch_making
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
@@ -27,7 +28,7 @@ from diffcache_openstack.sites import views
 from tests import base
 from tests.unit.agent import fakes
 from tests.unit.agent.repository import image_services
-from tests.unit.agent.repository import test_catalogue
+from tests.unit.agent.repository import repositories
 
 
 class IngestTest(base.TestCase):
@@ -39,7 +40,7 @@ class IngestTest(base.TestCase):
             self.directory / 'objects', None, fakes.Inspector(),
             lambda kind, object_id: 0)
         self.held.scan()
-        self.catalogue = test_catalogue.Catalogue()
+        self.catalogue = repositories.Catalogue()
         self.tools = image_services.Tools()
         self.repository = self.new_repository()
         self.source = image_services.Source()
@@ -48,8 +49,13 @@ class IngestTest(base.TestCase):
     def new_repository(self):
         return catalogue.Repository(
             host_state.HostState('repo', self.held, None),
-            self.directory / 'state', self.tools, self.catalogue,
-            catalogue.PatchOptions(3, 2.0, lambda: True, 60))
+            self.directory / 'state', self.tools, self.catalogue)
+
+    def make_patches(self):
+        patch_making.PatchMaker(
+            self.repository, self.held, self.tools, self.catalogue,
+            patch_making.PatchOptions(3, 2.0, lambda: True, 60)
+        ).make_missing()
 
     def new_ingest(self, workers=1, **limits):
         """Ingest with limits that no image of these tests reaches."""
@@ -261,7 +267,7 @@ class IngestTest(base.TestCase):
         self.source.put('other', image_services.OTHER)
         self.look('image')
         self.look('other')
-        self.repository.make_missing()
+        self.make_patches()
         self.assertEqual(2, len(self.repository.patches()))
         self.source.change('other', status='deactivated')
         self.look('other')
@@ -409,7 +415,7 @@ class IngestTest(base.TestCase):
         self.source.put('other', image_services.OTHER)
         self.look()
         self.look('other')
-        self.repository.make_missing()
+        self.make_patches()
         objects = {path for path in moved if path.parent.name == 'staging'}
         self.assertEqual(9, len(objects))
         self.assertEqual(set(), objects - set(synced))

@@ -11,9 +11,9 @@
 #    under the License.
 import threading
 
-from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import patch_work
 from tests import base
@@ -26,7 +26,7 @@ MEGABYTE = 10 ** 6
 class Repository:
     """Images with sketches; patches are as large as a test says.
 
-    Creates a patch once the test lets it.
+    Creates a patch once the test lets it, as the maker of a repository does.
     """
 
     def __init__(self):
@@ -68,7 +68,7 @@ class Repository:
         self.may_create.wait()
         if self.declines:
             return False
-        self.made[base, target] = catalogue.PatchRecord(
+        self.made[base, target] = records.PatchRecord(
             'd' * 64, base, target, self.sizes[base], 10.0, 1.0)
         return True
 
@@ -82,7 +82,8 @@ class OnDemandTest(base.TestCase):
         self.patches = self.new()
 
     def new(self, most=20):
-        return on_demand.OnDemand(self.repository, most, lambda: self.now)
+        return on_demand.OnDemand(self.repository, self.repository, most,
+                                  lambda: self.now)
 
     def create(self, *bases, target=TARGET, seconds=100.0, mbps=20.0):
         return self.patches.create(
