@@ -230,14 +230,20 @@ class Dispatcher:
                   ) -> str | None:
         """Return a host for a task of any host, preferably the repository.
 
-        The repository has all base images, and may write to Glance. A host
-        that has lost the task comes last.
+        The repository has all base images. A host that has lost the task
+        comes last.
         """
-        maintaining = self._conf.versions.maintenance_hosts
         ordered = sorted(
             (host for host in alive.values()
-             if entry.task.kind not in versions.MAINTENANCE or not maintaining
-             or host.name in maintaining),
+             if self._may_perform(entry.task.kind, host)),
             key=lambda host: (host.name == entry.host,
                               host.role != objects.REPOSITORY, host.name))
         return ordered[0].name if ordered else None
+
+    def _may_perform(self, kind: str, host: objects.Host) -> bool:
+        if kind == versions.EXPORT:
+            # Others have no account that may write to Glance.
+            return host.role == objects.REPOSITORY
+        maintaining = self._conf.versions.maintenance_hosts
+        return kind not in versions.MAINTENANCE or not maintaining \
+            or host.name in maintaining

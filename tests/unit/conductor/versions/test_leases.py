@@ -171,6 +171,20 @@ class TestLeases(LeaseTest):
         self.assertRaises(exceptions.Forbidden, self.report, task,
                           host='hub')
 
+    def test_an_export_waits_for_a_repository(self):
+        saved = self.save()
+        self.report(saved, versions.DONE, saved=fakes.saved())
+        self.kill('hub')
+        task = objects.VersionTask(id=str(uuid.uuid4()),
+                                   kind=versions.EXPORT)
+        self.service.export_version(None, saved.version_id, task.id, '')
+        self.dispatcher.look()
+        self.assertEqual(versions.QUEUED, self.row(task).state)
+        self.alive.add('hub')
+        self.beat()
+        self.dispatcher.look()
+        self.assertEqual('hub', self.row(task).host)
+
     def test_a_cancelled_one_of_a_dead_host_is_cancelled(self):
         task = self.save()
         self.kill('h1')
