@@ -117,6 +117,7 @@ class VersionStoreDriver(driver.BackupDriver):
                 # Until the conductor has the report on it.
                 while self._retried(save, lambda: watch(0, 1)):
                     pass
+                watch(1, 1)
             except _Deleted:
                 LOG.info('Backup %s is deleted, and not completed', backup.id)
                 self.delete_backup(backup)

@@ -21,6 +21,7 @@ import collections.abc
 import contextlib
 import itertools
 import logging
+import math
 import threading
 import time
 import typing
@@ -108,7 +109,7 @@ class Holds:
         if not places:
             yield
             return
-        lease = _Lease(self, operation)
+        lease = _Lease(self, operation, CONF.diffcache.hold_timeout)
         held.update(places)
         try:
             with lease:
@@ -196,6 +197,39 @@ class Holds:
             self._api = conductors.connect(conductor_holds_api.HoldsAPI)
         return self._api
 
+    def until(self, volume: typing.Any, operation: str,
+              goes_on: collections.abc.Callable[[], bool],
+              failed: collections.abc.Callable[[str], object]) -> None:
+        """Hold a volume that another service reads after this operation.
+
+        :param volume: an object of Cinder's
+        :param goes_on: returns whether it may still read it
+        :param failed: called with a message if it was not held to the end
+        :raises VolumeBackendAPIException: it cannot be held
+        """
+        lease = _Lease(self, operation, math.inf)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lease)
+            for place in places_of(volume):
+                lease.begin(place)
+            if lease.holds:
+                ended = stack.pop_all()
+                threading.Thread(
+                    target=self._until, args=(lease, ended, goes_on, failed),
+                    daemon=True, name='diffcache-hold-until').start()
+
+    @staticmethod
+    def _until(lease: '_Lease', ended: contextlib.ExitStack,
+               goes_on: collections.abc.Callable[[], bool],
+               failed: collections.abc.Callable[[str], object]) -> None:
+        with ended:
+            while goes_on():
+                time.sleep(CONF.diffcache.hold_lease * _RENEWED)
+        try:
+            lease.check()
+        except exception.VolumeBackendAPIException as error:
+            failed(str(error))
+
     def _held(self) -> set[Place]:
         """Return what the operation that runs in this thread holds."""
         if not hasattr(self._mine, 'places'):
@@ -274,16 +308,25 @@ class Holds:
 
 
 class _Lease:
-    """Holds of one operation, which a thread renews until it has ended."""
+    """Holds of one operation, which a thread renews until it has ended.
 
-    def __init__(self, holds: Holds, operation: str) -> None:
+    :param longest: seconds for which it does so
+    """
+
+    def __init__(self, holds: Holds, operation: str, longest: float) -> None:
         self._holds = holds
         self._operation = operation
+        self._longest = longest
         self._hold_id = str(uuid.uuid4())
         self._places: list[Place] = []
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._lapsed: dict[Place, exceptions.DiffCacheError] = {}
+
+    @property
+    def holds(self) -> bool:
+        """Whether a volume is held."""
+        return bool(self._places)
 
     def begin(self, place: Place) -> None:
         """Hold a volume."""
@@ -317,9 +360,8 @@ class _Lease:
                 f' {error} Delete what was made, and repeat this.'))
 
     def _renew(self) -> None:
-        group = CONF.diffcache
-        end = time.monotonic() + group.hold_timeout
-        while not self._ended.wait(group.hold_lease * _RENEWED):
+        end = time.monotonic() + self._longest
+        while not self._ended.wait(CONF.diffcache.hold_lease * _RENEWED):
             if time.monotonic() >= end:
                 return  # The end finds out that it has lapsed.
             for place in list(self._places):

@@ -12,9 +12,12 @@
 """Operations of Cinder that read volumes in use: these are held meanwhile."""
 
 import collections.abc
+import contextlib
 import logging
 import typing
 
+from cinder import context as cinder_context
+from cinder import exception
 from cinder import objects
 from cinder.objects import fields
 from cinder.volume import group_types
@@ -36,15 +39,32 @@ HOLDS = holds.Holds()
 
 def _create_snapshot(_driver: typing.Any, proceed: Proceed,
                      snapshot: typing.Any) -> typing.Any:
-    with HOLDS.of([snapshot.volume], 'snapshot'):
-        return proceed()
+    return _made_of(snapshot.volume, 'snapshot', snapshot, proceed)
 
 
 def _create_cloned_volume(_driver: typing.Any, proceed: Proceed,
-                          _volume: typing.Any, source: typing.Any
+                          volume: typing.Any, source: typing.Any
                           ) -> typing.Any:
-    with HOLDS.of([source], 'clone'):
-        return proceed()
+    return _made_of(source, 'clone', volume, proceed)
+
+
+def _made_of(volume: typing.Any, operation: str, made: typing.Any,
+             proceed: Proceed) -> typing.Any:
+    """Make something of a volume, of which Cinder can delete it.
+
+    What the backend returns of it is kept if the hold has lapsed: without
+    that, some cannot find it again.
+    """
+    changes = None
+    try:
+        with HOLDS.of([volume], operation):
+            changes = proceed()
+            return changes
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            if changes:
+                made.update(changes)
+                made.save()
 
 
 def _copy_volume_to_image(_driver: typing.Any, proceed: Proceed,
@@ -62,10 +82,39 @@ def _get_backup_device(_driver: typing.Any, proceed: Proceed,
     volume = objects.Volume.get_by_id(context, backup.volume_id)
     try:
         with HOLDS.of([volume], 'backup'):
-            return proceed()
+            found = device, is_snapshot = proceed()
+            if not is_snapshot and device.id == volume.id:
+                # It is no copy: cinder-backup reads what is in use.
+                HOLDS.until(volume, 'backup', lambda: _is_made(backup.id),
+                            lambda text: _fail_backup(backup.id, text))
+            return found
     except Exception as error:
         with excutils.save_and_reraise_exception():
             _end_backup(backup, volume, error)
+
+
+def _is_made(backup_id: str) -> bool:
+    """Return whether cinder-backup may still read a volume."""
+    try:
+        found = _backup(backup_id)
+    except exception.BackupNotFound:
+        return False
+    except Exception:
+        # Any error of a database: the volume is held until it answers.
+        LOG.exception('Could not look at backup %s', backup_id)
+        return True
+    return found.status == fields.BackupStatus.CREATING
+
+
+def _fail_backup(backup_id: str, text: str) -> None:
+    LOG.error('Backup %s: %s', backup_id, text)
+    with contextlib.suppress(exception.BackupNotFound):
+        volume_utils.update_backup_error(_backup(backup_id), text)
+
+
+def _backup(backup_id: str) -> typing.Any:
+    return objects.Backup.get_by_id(cinder_context.get_admin_context(),
+                                    backup_id)
 
 
 def _end_backup(backup: typing.Any, volume: typing.Any, error: Exception

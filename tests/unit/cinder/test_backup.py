@@ -115,6 +115,15 @@ class TestDriver(needs.CinderTest):
             mock.ANY, BACKUP, 'p')
         self.assertTrue(self.driver.support_force_delete)
 
+    def test_one_that_was_deleted_before_it_was_complete(self):
+        def perform(_task_id, _volume, progress):
+            self.row.changed = fields.BackupStatus.DELETING
+
+        self.agent.perform.side_effect = perform
+        self.back_up()
+        self.conductor.delete_backup.assert_called_once_with(
+            mock.ANY, BACKUP, 'p')
+
     def test_a_deletion_ends_waiting_for_others(self):
         self.conductor.begin_backup.side_effect = exceptions.Busy('others')
         self.row.changed = fields.BackupStatus.DELETING

@@ -11,6 +11,7 @@
 #    under the License.
 import contextlib
 import itertools
+import threading
 import types
 from unittest import mock
 
@@ -256,7 +257,8 @@ class Backend:
 
     def get_backup_device(self, context, backup):
         self.create_snapshot(snapshot(volume()))
-        return 'device', True
+        # As RBD's with Ceph's backup driver.
+        return (volume(), False) if self.enabled else ('device', True)
 
     def create_group_snapshot(self, context, group_snapshot, snapshots):
         raise NotImplementedError
@@ -306,6 +308,43 @@ class TestOperations(HoldsTest):
             self.assertEqual([({'v1'}, set())], self.backend.seen)
             self.assertEqual([('begin', 'v1'), ('end', 'v1')],
                              self.host.calls)
+
+    def test_a_volume_that_cinder_backup_reads_in_use_is_held_until_then(self):
+        self.backend = driver.wrapped(Backend)(self.host, True)
+        self.patch(reading.objects.Volume, 'get_by_id',
+                   lambda _context, _id: volume())
+        self.patch(holds, '_RENEWED', 0.001)
+        row = mock.Mock(snapshot_id=None, volume_id='v1', status='creating')
+        self.patch(reading.objects.Backup, 'get_by_id',
+                   lambda _context, _id: row)
+        for ends, error in (({'status': 'available'}, None),
+                            ({'status': 'available'}, 'may lack')):
+            row.status, row.fail_reason = 'creating', None
+            self.backend.get_backup_device(None, row)
+            self.assertEqual(1, len(self.host.held['v1']))
+            if error:
+                self.host.held.clear()
+            row.configure_mock(**ends)
+            [thread] = [each for each in threading.enumerate()
+                        if each.name == 'diffcache-hold-until']
+            thread.join()
+            self.assertFalse(self.host.held.get('v1'))
+            self.assertEqual(error is not None, row.status == 'error')
+            self.assertIn(error or '', row.fail_reason or '')
+
+    def test_what_was_made_without_a_hold_is_known_to_cinder(self):
+        def lapse():
+            self.host.held.clear()
+            return {'provider_id': 's1'}
+
+        made = mock.Mock(volume=volume())
+        self.refused(lambda: reading._create_snapshot(None, lapse, made))
+        made.update.assert_called_once_with({'provider_id': 's1'})
+        made.save.assert_called_once_with()
+        made = mock.Mock()
+        self.refused(lambda: reading._create_cloned_volume(
+            None, lapse, made, volume()))
+        made.update.assert_called_once_with({'provider_id': 's1'})
 
     def test_a_backup_of_a_snapshot_reads_no_volume_in_use(self):
         backup = types.SimpleNamespace(snapshot_id='s1', volume_id='v1')
