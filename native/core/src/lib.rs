@@ -12,7 +12,7 @@
 //! * [`content_index`]: which leaves of an image other images have at the same place.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
-//! * [`task::Task`]: threads, progress and cancellation of a long job.
+//! * [`task::Task`]: threads, progress and cancellation of a long job; [`workers`]: threads that do jobs as they come.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
 //! else fails until the input changes.
@@ -36,6 +36,7 @@ pub mod sink;
 pub mod sketch;
 pub mod source;
 pub mod task;
+pub mod workers;
 pub mod zeroes;
 
 #[cfg(test)]

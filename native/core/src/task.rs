@@ -1,6 +1,9 @@
 //! Long jobs: threads, progress reports and cancellation.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::workers::Workers;
 
 /// Called with (bytes done, bytes in total). May be called from any thread of the job, often: rate limiting is the callee's part.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
@@ -158,6 +161,44 @@ where
     Ok(all.into_iter().map(|(_, value)| value).collect())
 }
 
+/// Runs `work(piece)` for every piece on the task's threads and hands the results to `each` on this one, in order of piece, while at most
+/// `ahead` pieces that come later are worked on: a pipeline without barriers, whose memory is bounded.
+///
+/// # Errors
+/// The first error in order of piece, of `work` or of `each`, or `Cancelled`. Nothing is begun after it.
+pub fn for_each_in_order<J, T, E>(
+    task: &Task<'_>,
+    pieces: impl IntoIterator<Item = J>,
+    ahead: usize,
+    work: impl Fn(J) -> Result<T, E> + Sync,
+    mut each: impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E>
+where
+    J: Send,
+    T: Send,
+    E: Send + From<Cancelled>,
+{
+    let checked = |piece| task.check().map_err(E::from).and_then(|()| work(piece));
+    std::thread::scope(|scope| {
+        let workers = Workers::start(scope, task.threads_for(ahead as u64), &checked);
+        let mut pieces = pieces.into_iter();
+        let mut begun = VecDeque::new();
+        loop {
+            let room = ahead.max(1).saturating_sub(begun.len());
+            begun.extend(
+                pieces
+                    .by_ref()
+                    .take(room)
+                    .map(|piece| workers.submit(piece)),
+            );
+            match begun.pop_front() {
+                Some(result) => each(result.wait()??)?,
+                None => return Ok(()),
+            }
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +211,75 @@ mod tests {
         };
         let squares: Vec<u64> = for_each_piece(&task, 100, |i| Ok::<_, Cancelled>(i * i)).unwrap();
         assert_eq!(squares, (0..100).map(|i| i * i).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn pieces_are_worked_on_side_by_side_and_handed_over_in_order() {
+        let (begun, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        for threads in [1, 2, 5] {
+            let task = Task {
+                threads,
+                ..Task::default()
+            };
+            let mut seen = Vec::new();
+            for counter in [&begun, &taken] {
+                counter.store(0, Ordering::SeqCst);
+            }
+            let work = |piece: u64| {
+                let before = taken.load(Ordering::SeqCst);
+                assert!(begun.fetch_add(1, Ordering::SeqCst) < before + 7);
+                Ok::<_, Cancelled>(piece * piece)
+            };
+            for_each_in_order(&task, 0..100, 7, work, |square| {
+                taken.fetch_add(1, Ordering::SeqCst);
+                seen.push(square);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(seen, (0..100).map(|i| i * i).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn nothing_is_begun_after_an_error_of_either_side() {
+        let (begun, flag) = (AtomicU64::new(0), AtomicBool::new(false));
+        let task = Task {
+            threads: 2,
+            cancel: Some(&flag),
+            ..Task::default()
+        };
+        let work = |piece: u64| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            match piece {
+                50 => Err(Cancelled),
+                _ => Ok(piece),
+            }
+        };
+        let mut last = 0;
+        let each = |piece| {
+            last = piece;
+            Ok(())
+        };
+        assert!(for_each_in_order(&task, 0.., 4, work, each).is_err());
+        assert_eq!(last, 49);
+        let refuse = |_| Err(Cancelled);
+        begun.store(0, Ordering::SeqCst);
+        assert!(for_each_in_order(&task, 0..40, 4, work, refuse).is_err());
+        assert!(begun.load(Ordering::SeqCst) <= 4);
+        let cancel = |_| {
+            flag.store(true, Ordering::SeqCst);
+            Ok(())
+        };
+        begun.store(0, Ordering::SeqCst);
+        assert!(for_each_in_order(&task, 0..40, 4, work, cancel).is_err());
+        assert!(begun.load(Ordering::SeqCst) <= 5);
+    }
+
+    #[test]
+    fn a_panic_of_a_worker_ends_the_job() {
+        let work = |piece: u64| Ok::<_, Cancelled>([0u8; 3][piece as usize]);
+        let job = || for_each_in_order(&Task::default(), 0..9, 4, work, |_| Ok(()));
+        assert!(std::panic::catch_unwind(job).is_err());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A disk as regions of blocks: what has to be read, and what is known from its tables.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_qcow2::compress::decompress;
@@ -63,8 +62,8 @@ pub struct View {
     pub size: u64,
     /// Ascending, none longer than `PIECE` if it has to be read. What no region covers is as in the parent.
     pub regions: Vec<Region>,
-    /// Bytes that were read of the disk so far.
-    pub bytes_read: AtomicU64,
+    /// Bytes that its tables have, which were read.
+    pub tables: u64,
     /// All of the disk is covered, not only what changed.
     whole: bool,
 }
@@ -227,7 +226,7 @@ impl View {
             source,
             compression: Compression::Zlib,
             cluster_size: PIECE,
-            bytes_read: AtomicU64::new(0),
+            tables: 0,
             whole: true,
         })
     }
@@ -255,15 +254,14 @@ impl View {
         let state = disk.state(snapshot)?;
         let parent = parent_state(&disk, parent)?;
         let regions = qcow2_regions(&disk, &state, parent.as_ref(), source.has_base)?;
-        let (size, delta) = (state.size, parent.is_some());
-        let tables = disk.bytes_read();
+        let (size, delta, tables) = (state.size, parent.is_some(), disk.bytes_read());
         let (compression, cluster_size) = (disk.header().compression, disk.header().cluster_size());
         let view = Self {
             size,
             compression,
             cluster_size,
             regions,
-            bytes_read: AtomicU64::new(tables),
+            tables,
             source: Source::File(file),
             whole: !delta,
         };
@@ -287,33 +285,35 @@ impl View {
             .sum()
     }
 
-    /// Reads a region into `out`, which has at least its bytes: zeroes follow the disk's end.
+    /// Reads a region into `out`, which has at least its bytes: zeroes follow the disk's end. Returns the bytes that were read of the disk.
     ///
     /// # Errors
     /// `Source`; `Qcow2` if a compressed cluster is damaged.
-    pub fn read(&self, region: &Region, out: &mut [u8]) -> Result<()> {
+    pub fn read(&self, region: &Region, out: &mut [u8]) -> Result<u64> {
         match region.location {
-            Location::Zero | Location::Base => out.fill(0),
+            Location::Zero | Location::Base => {
+                out.fill(0);
+                Ok(0)
+            }
             Location::At(offset) => {
                 // A qcow2 file may end within its last cluster.
                 let bytes = self.bytes();
                 let there = bytes.len().saturating_sub(offset).min(region.len) as usize;
                 bytes.read_exact_at(&mut out[..there], offset)?;
                 out[there..].fill(0);
-                self.bytes_read.fetch_add(there as u64, Ordering::Relaxed);
+                Ok(there as u64)
             }
             Location::Compressed(offset, len) => {
                 let mut stream = vec![0; len as usize];
                 self.bytes().read_exact_at(&mut stream, offset)?;
-                self.bytes_read.fetch_add(len, Ordering::Relaxed);
                 let mut cluster = vec![0; self.cluster_size as usize];
                 decompress(self.compression, &stream, &mut cluster)?;
                 let wanted = region.len as usize;
                 out[..wanted].copy_from_slice(&cluster[..wanted]);
                 out[wanted..].fill(0);
+                Ok(len)
             }
         }
-        Ok(())
     }
 
     /// Drops a region's bytes from the page cache if all of the disk is read, so that this evicts nothing else.

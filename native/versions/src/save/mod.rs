@@ -5,14 +5,18 @@ pub mod disk;
 pub mod export;
 pub mod groups;
 pub mod journal;
+pub mod new_packs;
 mod overlay;
 pub mod scan;
 pub mod scan_state;
 pub mod spool;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::Scope;
 
 use diffcache_core::task::Task;
 
@@ -21,10 +25,12 @@ use crate::save::compare::{differences, Reference};
 use crate::save::disk::{DiskSource, Location, View};
 use crate::save::groups::Regrouping;
 use crate::save::journal::{Interrupted, Journal};
+use crate::save::new_packs::NewPacks;
 use crate::save::overlay::overlay;
-use crate::save::scan::{NewPacks, Scan, Target};
+use crate::save::scan::{Scan, Target};
 use crate::save::scan_state::ScanState;
 use crate::save::spool::{Spool, SPOOLED};
+use crate::store::crypt::Name;
 use crate::store::map::MapFile;
 use crate::store::nodes::{push_run, BlockRef, NodeRef, Run};
 use crate::store::pack_set::{PackOptions, PackSet, Written};
@@ -58,13 +64,19 @@ pub struct JournalPlace {
 }
 
 impl SaveTarget {
-    fn packs<'a>(&self, store: &'a Store) -> PackSet<'a> {
+    /// The packs of a save. Threads that compress are started in `scope`.
+    fn packs<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        store: &'scope Store,
+        task: &Task<'_>,
+    ) -> PackSet {
         let options = PackOptions {
             dir: self.directory.clone(),
             block_size: store.block_size,
             level: self.level,
         };
-        PackSet::new(options, &store.cipher, self.next_pack)
+        PackSet::new(scope, options, &store.cipher, self.next_pack, task)
     }
 }
 
@@ -123,10 +135,13 @@ pub fn save_disk(store: &Store, request: &SaveRequest, task: &Task<'_>) -> Resul
     let (source, against) = (&request.source, &request.against);
     let (view, is_delta) = View::open(source, against.snapshot.as_ref(), store.block_size)?;
     let scan = against.scan(store, source, &view, task)?;
-    let stored = match &request.regrouping {
-        None => store_new(&scan, &request.target)?,
-        Some(regrouping) => store_regrouped(&scan, regrouping, &request.target)?,
-    };
+    let stored = std::thread::scope(|scope| {
+        let packs = || request.target.packs(scope, store, task);
+        match &request.regrouping {
+            None => store_new(&scan, &request.target, &packs),
+            Some(regrouping) => store_regrouped(&scan, regrouping, &request.target, &packs),
+        }
+    })?;
     let mut saved = SavedDisk {
         size: view.size,
         root: against.root,
@@ -169,27 +184,26 @@ pub fn blocks_changed(store: &Store, request: &SaveRequest, saved: &SavedDisk) -
     Ok(ranges.iter().map(|(_, count)| count).sum())
 }
 
+/// Begins the packs of a save.
+type Begin<'a> = &'a dyn Fn() -> PackSet;
+
 /// Stores new blocks in packs at once: the incremental delta.
-fn store_new(scan: &Scan<'_>, target: &SaveTarget) -> Result<Stored> {
+fn store_new(scan: &Scan<'_>, target: &SaveTarget, packs: Begin<'_>) -> Result<Stored> {
     let (mut journal, interrupted) = open_journal(scan, target, "packs")?.unzip();
     let resumed = match interrupted.flatten() {
-        Some(interrupted) => resume_packs(scan, target, interrupted)?,
+        Some(interrupted) => resume_packs(packs(), interrupted)?,
         None => None,
     };
-    let (state, mut new) = match (resumed, &mut journal) {
-        (Some(resumed), _) => resumed,
-        (None, Some(journal)) => {
-            journal.forget()?;
-            (
-                ScanState::default(),
-                NewPacks::new(target.packs(scan.store)),
-            )
+    let (state, mut new) = match resumed {
+        Some(resumed) => resumed,
+        None => {
+            journal.as_mut().map_or(Ok(()), Journal::forget)?;
+            (ScanState::default(), NewPacks::new(packs(), []))
         }
-        (None, None) => (
-            ScanState::default(),
-            NewPacks::new(target.packs(scan.store)),
-        ),
     };
+    if journal.is_some() {
+        new.packs.record();
+    }
     let bytes_resumed = state.bytes_read;
     let state = scan::run(scan, &mut Target::Packs(&mut new), state, journal.as_mut())?;
     Ok(Stored {
@@ -215,19 +229,19 @@ fn open_journal(
 }
 
 /// The packs of an interrupted save; `None` if they do not have what its journal says.
-fn resume_packs<'a>(
-    scan: &Scan<'a>,
-    target: &SaveTarget,
+fn resume_packs(
+    mut packs: PackSet,
     interrupted: Interrupted,
-) -> Result<Option<(ScanState, NewPacks<'a>)>> {
-    let mut new = NewPacks::new(target.packs(scan.store));
-    if !new.packs.resume(&interrupted.frames, interrupted.rest)? {
-        return Ok(None);
-    }
-    for (name, (pack, slot)) in new.packs.places(&interrupted.frames) {
-        new.known.insert(name, BlockRef::Stored { pack, slot });
-    }
-    Ok(Some((interrupted.state, new)))
+) -> Result<Option<(ScanState, NewPacks)>> {
+    let Interrupted {
+        state,
+        frames,
+        rest,
+    } = interrupted;
+    let written = frames.iter().flat_map(|frame| &frame.names);
+    let names: Vec<Name> = written.chain(&rest.names).copied().collect();
+    let is_whole = packs.resume(&frames, rest)?;
+    Ok(is_whole.then(|| (state, NewPacks::new(packs, names))))
 }
 
 /// A hash of all that decides what the save finds, and where it puts that.
@@ -271,6 +285,7 @@ fn store_regrouped(
     scan: &Scan<'_>,
     regrouping: &Regrouping,
     target: &SaveTarget,
+    packs: Begin<'_>,
 ) -> Result<Stored> {
     let (mut journal, interrupted) = open_journal(scan, target, "spool")?.unzip();
     let mut spool = match &target.journal {
@@ -298,7 +313,7 @@ fn store_regrouped(
     let root = tree::preview(&store.maps, scan.parent.root, &state.runs, target.next_map)?;
     let again = regrouping.ranges(store, root, target.version)?;
     let silent = scan.task.silent();
-    let mut rewriter = Rewriter::new(store, &spool, target);
+    let mut rewriter = Rewriter::new(store, &spool, packs());
     rewriter.run(&state.runs, &again, root, &silent)?;
     let (changes, packs) = rewriter.finish(&silent)?;
     Ok(Stored {
@@ -313,7 +328,7 @@ fn store_regrouped(
 struct Rewriter<'a> {
     store: &'a Store,
     spool: &'a Spool,
-    packs: PackSet<'a>,
+    packs: PackSet,
     /// Where spooled blocks went.
     placed: HashMap<u32, BlockRef>,
     out: Vec<Run>,
@@ -321,11 +336,11 @@ struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(store: &'a Store, spool: &'a Spool, target: &SaveTarget) -> Self {
+    fn new(store: &'a Store, spool: &'a Spool, packs: PackSet) -> Self {
         Self {
             store,
             spool,
-            packs: target.packs(store),
+            packs,
             placed: HashMap::new(),
             out: Vec::new(),
             block: vec![0; store.block_size as usize],

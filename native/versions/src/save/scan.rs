@@ -1,29 +1,33 @@
 //! Finding what changed on a disk since a version.
 
-use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::is_zero;
-use diffcache_core::task::{for_each_piece, Task};
+use diffcache_core::task::{for_each_in_order, Task};
 
 use crate::error::{Result, VersionsError};
 use crate::save::disk::{Location, Region, View, PIECE};
 use crate::save::journal::Journal;
+use crate::save::new_packs::NewPacks;
 use crate::save::overlay::settle;
 use crate::save::scan_state::ScanState;
 use crate::save::spool::{Spool, SPOOLED};
 use crate::store::base::{BaseBlock, BaseIndex};
 use crate::store::crypt::Name;
 use crate::store::nodes::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
-use crate::store::pack_set::{PackSet, Unpacked};
+use crate::store::pack_set::Unpacked;
 use crate::store::tree;
 use crate::store::{Slots, Store, StoredNames};
 
-/// Pieces that are read before what is new in them is written.
+/// Pieces whose new blocks are searched together in the store.
 const BATCH: usize = 32;
+
+/// Pieces that are read meanwhile.
+const AHEAD: usize = 8;
 
 /// Bytes that are read before a long save records its state.
 pub const INTERVAL: u64 = 64 << 20;
@@ -42,37 +46,19 @@ pub struct Parent<'a> {
 }
 
 /// Where new blocks go.
-pub enum Target<'a, 'b> {
+pub enum Target<'a> {
     /// Into packs at once.
-    Packs(&'a mut NewPacks<'b>),
+    Packs(&'a mut NewPacks),
     /// Into a spool, to be stored with others.
     Spool(&'a mut Spool),
     /// Nowhere: only what differs is wanted. Gets the names of new blocks; their place there is their slot.
     Names(&'a mut Vec<Name>),
 }
 
-/// The packs of a save, and the blocks that it put there.
-pub struct NewPacks<'a> {
-    /// The packs.
-    pub packs: PackSet<'a>,
-    /// Where the blocks are, by name.
-    pub known: HashMap<Name, BlockRef>,
-}
-
-impl<'a> NewPacks<'a> {
-    /// No packs yet.
-    pub fn new(packs: PackSet<'a>) -> Self {
-        Self {
-            packs,
-            known: HashMap::new(),
-        }
-    }
-}
-
-impl Target<'_, '_> {
+impl Target<'_> {
     fn known(&self, name: &Name) -> Option<BlockRef> {
         match self {
-            Target::Packs(new) => new.known.get(name).copied(),
+            Target::Packs(new) => new.find(name),
             Target::Names(_) => None,
             Target::Spool(spool) => spool.find(name),
         }
@@ -82,9 +68,8 @@ impl Target<'_, '_> {
         match self {
             Target::Packs(new) => {
                 let (pack, slot) = new.packs.push(name, block, task)?;
-                let at = BlockRef::Stored { pack, slot };
-                new.known.insert(name, at);
-                Ok(at)
+                new.add(name);
+                Ok(BlockRef::Stored { pack, slot })
             }
             Target::Spool(spool) => spool.push(name, block),
             Target::Names(names) => {
@@ -102,13 +87,16 @@ impl Target<'_, '_> {
 struct Limiter {
     rate: Option<f64>,
     started: Instant,
+    bytes_read: AtomicU64,
 }
 
 impl Limiter {
+    /// Waits after bytes were read.
     fn wait(&self, bytes: u64) {
         let Some(rate) = self.rate else {
             return;
         };
+        let bytes = self.bytes_read.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let due = Duration::from_secs_f64(bytes as f64 / rate.max(1.0));
         std::thread::sleep(due.saturating_sub(self.started.elapsed()));
     }
@@ -121,6 +109,7 @@ enum Found {
 }
 
 struct Piece {
+    bytes_read: u64,
     found: Vec<Found>,
     /// Where the parent has the blocks of regions in which some are new.
     beside: Vec<Slots>,
@@ -172,7 +161,7 @@ pub struct Scan<'a> {
 /// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if the parent's maps are; `Invalid` if the disk has too many blocks; `Cancelled`.
 pub fn run(
     scan: &Scan<'_>,
-    target: &mut Target<'_, '_>,
+    target: &mut Target<'_>,
     mut state: ScanState,
     mut journal: Option<&mut Journal>,
 ) -> Result<ScanState> {
@@ -186,6 +175,7 @@ pub fn run(
     let limiter = Limiter {
         rate: scan.rate,
         started: Instant::now(),
+        bytes_read: AtomicU64::new(view.tables),
     };
     let meter = scan.task.meter(view.bytes_to_read());
     let silent = scan.task.silent();
@@ -195,33 +185,39 @@ pub fn run(
         0 => resize(scan, &mut state.runs),
         _ => meter.add(behind.iter().map(|regions| to_read(regions)).sum()),
     }
-    let before = state.bytes_read;
-    let mut recorded = before;
+    let mut recorded = state.bytes_read;
+    state.bytes_read += view.tables;
     let buffers = Buffers::default();
-    for batch in ahead.chunks(BATCH) {
-        let pieces = for_each_piece(&silent, batch.len() as u64, |piece| {
-            let regions = &batch[piece as usize];
-            let found = scan.at(regions, &buffers)?;
-            meter.add(to_read(regions));
-            limiter.wait(view.bytes_read.load(std::sync::atomic::Ordering::Relaxed));
-            Ok::<_, VersionsError>(found)
-        })?;
-        take(scan.store, &pieces, target, &mut state, &silent)?;
-        pieces
-            .into_iter()
-            .for_each(|piece| buffers.give(piece.data));
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut left = ahead.len();
+    let read = |regions: &&[Region]| {
+        let piece = scan.at(regions, &buffers)?;
+        meter.add(to_read(regions));
+        limiter.wait(piece.bytes_read);
+        Ok::<_, VersionsError>(piece)
+    };
+    for_each_in_order(&silent, ahead, AHEAD, read, |piece| {
+        batch.push(piece);
+        left -= 1;
+        if batch.len() < BATCH && left > 0 {
+            return Ok(());
+        }
+        take(scan.store, &batch, target, &mut state, &silent)?;
         state.pieces += batch.len() as u64;
-        state.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
+        for piece in batch.drain(..) {
+            state.bytes_read += piece.bytes_read;
+            buffers.give(piece.data);
+        }
         if state.bytes_read - recorded >= INTERVAL {
-            record(journal.as_deref_mut(), &state, target)?;
+            record(journal.as_deref_mut(), &state, target, &silent)?;
             recorded = state.bytes_read;
         }
-    }
+        Ok(())
+    })?;
     // Less than an interval is read again faster than it is recorded.
     if recorded > 0 && state.bytes_read > recorded {
-        record(journal, &state, target)?;
+        record(journal, &state, target, &silent)?;
     }
-    state.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
     state.runs = settle(state.runs);
     Ok(state)
 }
@@ -229,14 +225,15 @@ pub fn run(
 fn record(
     journal: Option<&mut Journal>,
     state: &ScanState,
-    target: &mut Target<'_, '_>,
+    target: &mut Target<'_>,
+    task: &Task<'_>,
 ) -> Result<()> {
     let Some(journal) = journal else {
         return Ok(());
     };
     match target {
         Target::Packs(packs) => {
-            let (frames, rest) = packs.packs.fresh();
+            let (frames, rest) = packs.packs.fresh(task)?;
             journal.record(state, &frames, rest)
         }
         Target::Spool(spool) => journal.record(state, &[spool.fresh()], &Unpacked::default()),
@@ -296,6 +293,7 @@ impl Scan<'_> {
             matches!(region.location, Location::At(_) | Location::Compressed(..))
         };
         let mut piece = Piece {
+            bytes_read: 0,
             found: Vec::new(),
             beside: Vec::new(),
             data: buffers.take(regions.iter().filter(read).map(padded).sum()),
@@ -312,7 +310,7 @@ impl Scan<'_> {
                 Location::At(_) | Location::Compressed(..) => {
                     let part = filled..filled + padded(region);
                     filled = part.end;
-                    self.view.read(region, &mut piece.data[part.clone()])?;
+                    piece.bytes_read += self.view.read(region, &mut piece.data[part.clone()])?;
                     self.view.forget(region);
                     let before = piece.found.len();
                     self.data(&old, part, &mut piece)?;
@@ -414,7 +412,7 @@ fn stored(run: &Run) -> Option<Slots> {
 fn take(
     store: &Store,
     pieces: &[Piece],
-    target: &mut Target<'_, '_>,
+    target: &mut Target<'_>,
     state: &mut ScanState,
     task: &Task<'_>,
 ) -> Result<()> {

@@ -9,7 +9,7 @@ use diffcache_core::task::{for_each_piece, Task};
 
 use crate::error::{Result, VersionsError};
 use crate::store::crypt::Name;
-use crate::store::frames::{decode_frame, Encoder};
+use crate::store::frames::{decode_frame, Encoded, Encoder};
 use crate::store::nodes::{BlockRef, NodeRef, HEIGHT};
 use crate::store::pack_index::{PackIndex, FRAME_BLOCKS, PACK_HEADER};
 use crate::store::pack_set::{pack_header, PackWriter, Written};
@@ -347,7 +347,12 @@ impl<'a> Compactor<'a> {
         self.slots
             .extend(ranks.iter().map(|rank| index.slot(*rank)));
         let names = self.names_of(ranks)?;
-        self.writer.append(&names, &kept, frame.raw)
+        let encoded = Encoded {
+            bytes: kept,
+            raw: frame.raw,
+            check: frame.check,
+        };
+        self.writer.append(&names, &encoded)
     }
 
     /// Keeps some blocks of a frame together with others.
@@ -384,7 +389,7 @@ impl<'a> Compactor<'a> {
             return Ok(());
         }
         let frame = self.encoder.encode(&self.blocks, &self.store.cipher)?;
-        self.writer.append(&self.names, &frame.bytes, frame.raw)?;
+        self.writer.append(&self.names, &frame)?;
         self.names.clear();
         self.blocks.clear();
         Ok(())

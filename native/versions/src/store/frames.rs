@@ -22,6 +22,8 @@ pub struct Encoded {
     pub bytes: Vec<u8>,
     /// They are not compressed.
     pub raw: bool,
+    /// Their checksum.
+    pub check: [u8; CHECK_LEN],
 }
 
 /// Compresses frames. A compressor is set up once and then used again, by one thread at a time: setting one up costs as much as a small frame.
@@ -57,7 +59,8 @@ impl Encoder {
         let packed = packed.map_err(failed)?;
         let raw = packed.len() >= blocks.len();
         let bytes = cipher.seal(if raw { blocks.to_vec() } else { packed })?;
-        Ok(Encoded { bytes, raw })
+        let check = frame_check(&bytes);
+        Ok(Encoded { bytes, raw, check })
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Compressor<'static>>> {

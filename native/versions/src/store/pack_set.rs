@@ -1,14 +1,18 @@
 //! Writing packs.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::Scope;
 
-use diffcache_core::task::{for_each_piece, Task};
+use diffcache_core::task::Task;
+use diffcache_core::workers::{Submitted, Workers};
 
 use super::codec::VERSION;
 use super::crypt::{Cipher, Name};
-use super::frames::{frame_check, Encoder};
+use super::frames::{frame_check, Encoded, Encoder};
 use super::pack_index::{check_of, Check, Frame, PackIndex, CHECK_LEN, FRAME_BLOCKS, PACK_HEADER};
 use crate::error::{Result, VersionsError};
 
@@ -18,8 +22,8 @@ pub const PACK_MAGIC: &[u8; 8] = b"DCVPACK1";
 /// Bytes of a pack's blocks before compression, at most: some tens of MiB once compressed.
 pub const PACK_RAW: u64 = 64 << 20;
 
-/// Frames compressed together, by all threads.
-const BATCH: usize = 8;
+/// Bytes of blocks that are compressed, or wait until the frames before them were written, at most; or else four frames.
+const WAITING: usize = 16 << 20;
 
 /// The bytes before a pack's first frame.
 pub fn pack_header(index: &PackIndex) -> [u8; PACK_HEADER as usize] {
@@ -128,11 +132,11 @@ impl PackWriter {
     ///
     /// # Errors
     /// `Io`.
-    pub fn append(&mut self, names: &[Name], bytes: &[u8], raw: bool) -> Result<()> {
+    pub fn append(&mut self, names: &[Name], frame: &Encoded) -> Result<()> {
         self.file
-            .write_all(bytes)
+            .write_all(&frame.bytes)
             .map_err(VersionsError::io(self.data.display().to_string()))?;
-        self.count(names, bytes.len() as u32, raw, frame_check(bytes));
+        self.count(names, frame.bytes.len() as u32, frame.raw, frame.check);
         Ok(())
     }
 
@@ -211,35 +215,75 @@ pub struct Unpacked {
     pub blocks: Vec<u8>,
 }
 
-/// Writes as many packs as it takes.
-pub struct PackSet<'a> {
+/// A frame that was given to be compressed.
+struct Waiting {
+    pack: u32,
+    names: Vec<Name>,
+    /// The frame, and the buffer of its blocks.
+    encoded: Submitted<Result<(Encoded, Vec<u8>)>>,
+}
+
+/// Writes as many packs as it takes. Frames are compressed by threads of their own, while the caller's finds the blocks of the next ones, and
+/// writes those that are ready, in order.
+pub struct PackSet {
     options: PackOptions,
-    encoder: Encoder,
-    cipher: &'a Cipher,
+    workers: Workers<Vec<u8>, Result<(Encoded, Vec<u8>)>>,
+    /// Frames that are not written yet, at most.
+    most: usize,
+    waiting: VecDeque<Waiting>,
+    /// Buffers of blocks that are used again: the pages of fresh ones cost as much as what is copied into them.
+    idle: Vec<Vec<u8>>,
+    sealed: bool,
+    /// The first pack.
+    first: u32,
+    /// The pack that blocks are given to.
     next: u32,
-    writer: Option<PackWriter>,
-    /// Blocks that were given to the pack being written.
+    /// Blocks that were given to it.
     given: u32,
+    /// The pack that is written.
+    writer: Option<PackWriter>,
     rest: Unpacked,
-    /// Frames that were written since the last call of `fresh`.
-    fresh: Vec<Packed>,
+    /// Frames that were written since the last call of `fresh`, if they are recorded.
+    fresh: Option<Vec<Packed>>,
     done: Vec<Written>,
 }
 
-impl<'a> PackSet<'a> {
-    /// Packs get the numbers from `next` on.
-    pub fn new(options: PackOptions, cipher: &'a Cipher, next: u32) -> Self {
+impl PackSet {
+    /// Packs get the numbers from `next` on. Threads are started in `scope`, as many as `task` says.
+    pub fn new<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        options: PackOptions,
+        cipher: &'scope Cipher,
+        next: u32,
+        task: &Task<'_>,
+    ) -> Self {
+        let encoder = Arc::new(Encoder::new(options.level));
+        let encode = move |blocks: Vec<u8>| {
+            let encoded = encoder.encode(&blocks, cipher)?;
+            Ok((encoded, blocks))
+        };
+        let frame_len = FRAME_BLOCKS * options.block_size as usize;
+        let threads = task.threads_for((WAITING / frame_len).max(4) as u64 - 2);
         Self {
-            encoder: Encoder::new(options.level),
+            workers: Workers::start(scope, threads, encode),
+            most: threads + 2,
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            sealed: cipher.seals(),
             options,
-            cipher,
+            first: next,
             next,
-            writer: None,
             given: 0,
+            writer: None,
             rest: Unpacked::default(),
-            fresh: Vec::new(),
+            fresh: None,
             done: Vec::new(),
         }
+    }
+
+    /// Keeps in mind which frames are written, for `fresh`.
+    pub fn record(&mut self) {
+        self.fresh = Some(Vec::new());
     }
 
     /// Resumes the packs that an interrupted save began from `next` on. Returns `false` if they do not have what was recorded: then the save
@@ -249,57 +293,58 @@ impl<'a> PackSet<'a> {
     /// `Io`.
     pub fn resume(&mut self, frames: &[Packed], rest: Unpacked) -> Result<bool> {
         for frames in frames.chunk_by(|one, other| one.pack == other.pack) {
-            if let Some(writer) = self.writer.take() {
-                self.done.push(writer.finish(None)?);
+            if self.writer.is_some() {
+                self.close()?;
                 self.next += 1;
             }
-            let index = self.new_index();
             if frames.first().is_none_or(|frame| frame.pack != self.next) {
                 return Ok(false);
             }
+            let index = self.index_of(self.next);
             self.writer = PackWriter::resume(&self.options.dir, index, frames)?;
             let Some(writer) = &self.writer else {
                 return Ok(false);
             };
             self.given = writer.names.len() as u32;
         }
-        if self.given == self.limit() {
-            // Full, and what is left belongs to the next one.
-            self.close_writer()?;
+        if !rest.names.is_empty() {
+            self.leave_full();
         }
         self.given += rest.names.len() as u32;
         self.rest = rest;
         Ok(true)
     }
 
-    /// The frames that were written since the last call, and what is not written yet.
-    pub fn fresh(&mut self) -> (Vec<Packed>, &Unpacked) {
-        (std::mem::take(&mut self.fresh), &self.rest)
+    /// Waits until all whole frames are written. Returns those that were written since the last call, and what is not written yet.
+    ///
+    /// # Errors
+    /// `Io`, `Cancelled`.
+    pub fn fresh(&mut self, task: &Task<'_>) -> Result<(Vec<Packed>, &Unpacked)> {
+        self.write_all_but(0, task)?;
+        let fresh = self.fresh.as_mut().map(std::mem::take);
+        Ok((fresh.unwrap_or_default(), &self.rest))
     }
 
-    /// The names of all blocks that were given, with their places.
-    pub fn places(&self, frames: &[Packed]) -> Vec<(Name, (u32, u32))> {
-        let mut slots = std::collections::HashMap::new();
-        let written = frames
-            .iter()
-            .flat_map(|frame| frame.names.iter().map(|name| (name, frame.pack)));
-        let rest = self.rest.names.iter().map(|name| (name, self.next));
-        written
-            .chain(rest)
-            .map(|(name, pack)| {
-                let slot = slots.entry(pack).or_insert(0);
-                *slot += 1;
-                (*name, (pack, *slot - 1))
-            })
-            .collect()
-    }
-
-    fn new_index(&self) -> PackIndex {
-        PackIndex::new(self.next, 0, self.options.block_size, self.cipher.seals())
+    /// The pack and the slot of the block before which so many others were given.
+    pub fn place(&self, position: u32) -> (u32, u32) {
+        let limit = self.limit();
+        (self.first + position / limit, position % limit)
     }
 
     fn limit(&self) -> u32 {
         (PACK_RAW / u64::from(self.options.block_size)) as u32
+    }
+
+    fn index_of(&self, pack: u32) -> PackIndex {
+        PackIndex::new(pack, 0, self.options.block_size, self.sealed)
+    }
+
+    /// Gives the next blocks to another pack if this one is full. A full pack ends with a whole frame.
+    fn leave_full(&mut self) {
+        if self.given == self.limit() {
+            self.next += 1;
+            self.given = 0;
+        }
     }
 
     /// Adds a block; returns the pack and the slot it has.
@@ -307,59 +352,82 @@ impl<'a> PackSet<'a> {
     /// # Errors
     /// `Io`, `Cancelled`.
     pub fn push(&mut self, name: Name, block: &[u8], task: &Task<'_>) -> Result<(u32, u32)> {
-        if self.given == self.limit() {
-            self.close(task)?;
-        }
+        self.leave_full();
         self.rest.names.push(name);
         self.rest.blocks.extend_from_slice(block);
         let at = (self.next, self.given);
         self.given += 1;
-        if self.rest.names.len() == BATCH * FRAME_BLOCKS {
-            self.flush(task)?;
+        if self.rest.names.len() == FRAME_BLOCKS {
+            self.compress();
+            self.write_all_but(self.most, task)?;
         }
         Ok(at)
     }
 
-    fn flush(&mut self, task: &Task<'_>) -> Result<()> {
-        let frame_len = FRAME_BLOCKS * self.options.block_size as usize;
-        let frames: Vec<&[u8]> = self.rest.blocks.chunks(frame_len).collect();
-        let silent = task.silent();
-        let encoded = for_each_piece(&silent, frames.len() as u64, |piece| {
-            self.encoder.encode(frames[piece as usize], self.cipher)
-        })?;
-        let index = self.new_index();
+    /// Has the blocks that were given last compressed as a frame.
+    fn compress(&mut self) {
+        let rest = Unpacked {
+            names: Vec::with_capacity(FRAME_BLOCKS),
+            blocks: self.idle.pop().unwrap_or_default(),
+        };
+        let Unpacked { names, blocks } = std::mem::replace(&mut self.rest, rest);
+        self.waiting.push_back(Waiting {
+            pack: self.next,
+            names,
+            encoded: self.workers.submit(blocks),
+        });
+    }
+
+    /// Writes the frames that were given first, until this many are left.
+    fn write_all_but(&mut self, left: usize, task: &Task<'_>) -> Result<()> {
+        while self.waiting.len() > left {
+            task.check()?;
+            if let Some(frame) = self.waiting.pop_front() {
+                self.write(frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, frame: Waiting) -> Result<()> {
+        let Waiting {
+            pack,
+            names,
+            encoded,
+        } = frame;
+        let (encoded, mut blocks) = encoded.wait()??;
+        if self
+            .writer
+            .as_ref()
+            .is_some_and(|writer| writer.index.id != pack)
+        {
+            self.close()?;
+        }
+        let index = self.index_of(pack);
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => none.insert(PackWriter::create(&self.options.dir, index)?),
         };
-        for (names, frame) in self.rest.names.chunks(FRAME_BLOCKS).zip(encoded) {
-            writer.append(names, &frame.bytes, frame.raw)?;
-            self.fresh.push(Packed {
-                pack: self.next,
-                len: frame.bytes.len() as u32,
-                raw: frame.raw,
-                check: frame_check(&frame.bytes),
-                names: names.to_vec(),
+        writer.append(&names, &encoded)?;
+        blocks.clear();
+        self.idle.push(blocks);
+        if let Some(fresh) = &mut self.fresh {
+            fresh.push(Packed {
+                pack,
+                len: encoded.bytes.len() as u32,
+                raw: encoded.raw,
+                check: encoded.check,
+                names,
             });
         }
-        self.rest.names.clear();
-        self.rest.blocks.clear();
         Ok(())
     }
 
-    fn close(&mut self, task: &Task<'_>) -> Result<()> {
-        if !self.rest.names.is_empty() {
-            self.flush(task)?;
-        }
-        self.close_writer()
-    }
-
-    fn close_writer(&mut self) -> Result<()> {
+    /// Ends the pack that is written.
+    fn close(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             self.done.push(writer.finish(None)?);
-            self.next += 1;
         }
-        self.given = 0;
         Ok(())
     }
 
@@ -368,7 +436,11 @@ impl<'a> PackSet<'a> {
     /// # Errors
     /// `Io`, `Cancelled`.
     pub fn finish(mut self, task: &Task<'_>) -> Result<Vec<Written>> {
-        self.close(task)?;
+        if !self.rest.names.is_empty() {
+            self.compress();
+        }
+        self.write_all_but(0, task)?;
+        self.close()?;
         Ok(self.done)
     }
 }

@@ -20,6 +20,18 @@ fn blocks() -> Vec<Vec<u8>> {
     (1..6).map(|each| vec![each; SIZE]).collect()
 }
 
+/// Packs of some blocks.
+fn written(options: PackOptions, cipher: &Cipher, blocks: &[Vec<u8>]) -> Vec<Written> {
+    let task = Task::default();
+    std::thread::scope(|scope| {
+        let mut packs = PackSet::new(scope, options, cipher, 1, &task);
+        for block in blocks {
+            packs.push(cipher.name(block), block, &task).unwrap();
+        }
+        packs.finish(&task).unwrap()
+    })
+}
+
 /// A store with one pack, which was written with the old key.
 fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
     let mut store = Store::new(SIZE as u32, Some(&OLD)).unwrap();
@@ -28,12 +40,7 @@ fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
         block_size: SIZE as u32,
         level: 3,
     };
-    let mut packs = PackSet::new(options, &store.cipher, 1);
-    for block in blocks() {
-        let name = store.cipher.name(&block);
-        packs.push(name, &block, &Task::default()).unwrap();
-    }
-    let written = packs.finish(&Task::default()).unwrap().remove(0);
+    let written = written(options, &store.cipher, &blocks()).remove(0);
     if *key != OLD {
         store = Store::new(SIZE as u32, Some(key)).unwrap();
         store.set_keys(2, &[(1, OLD)]);
@@ -142,16 +149,10 @@ fn a_hook_leads_to_the_blocks_beside_it() {
         block_size: 512,
         level: 1,
     };
-    let mut packs = PackSet::new(options, &store.cipher, 1);
-    let mut names = Vec::new();
-    for number in 0..3000u32 {
-        let block = [&number.to_le_bytes()[..], &[7; 508]].concat();
-        names.push(store.cipher.name(&block));
-        packs
-            .push(names[number as usize], &block, &Task::default())
-            .unwrap();
-    }
-    let written = packs.finish(&Task::default()).unwrap();
+    let block = |number: u32| [&number.to_le_bytes()[..], &[7; 508]].concat();
+    let blocks: Vec<_> = (0..3000).map(block).collect();
+    let names: Vec<_> = blocks.iter().map(|each| store.cipher.name(each)).collect();
+    let written = written(options, &store.cipher, &blocks);
     store.add_written(&written, 1).unwrap();
     let hooks = dir.path().join("hooks");
     let merge = Merge {
