@@ -35,11 +35,16 @@ def find(store: base.BlobStore, head: catalogue.Catalogue | None
     writer has put that is alive, or may be resumed.
     """
     names = store.traces()
-    needed = claimed(store) | (head.blobs() if head else set())
-    return sorted(
-        name for name in names
-        if name not in needed and not blob_names.is_bookkeeping(name)
-        and blob_names.is_own(name))
+    used = claimed(store)
+    found = {name for name in names
+             if name not in used and not blob_names.is_bookkeeping(name)
+             and blob_names.is_own(name)}
+    # Old records are read only if something is left that they may name.
+    if found and head:
+        found -= head.recent_blobs()
+    if found and head:
+        found -= head.blobs()
+    return sorted(found)
 
 
 def claimed(store: base.BlobStore) -> set[str]:

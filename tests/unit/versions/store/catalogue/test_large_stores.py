@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+from unittest import mock
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.blobs import blob_parts
 from diffcache_openstack.versions.store.access import store_access
@@ -86,6 +88,18 @@ class TestSegments(LargeStoresTest):
         # None of them is the new disk's.
         self.save(other, series='other')
         self.assertRaises(exceptions.NotFound, self.access.head().blobs)
+
+    def test_a_save_to_a_store_of_objects_reads_no_others_either(self):
+        self.access = store_access.StoreAccess(
+            fixture.RemoteStore(self.directory / 'store'))
+        self.save_some(14)
+        other = self.write_file('other', self.blocks_of(3))
+        with mock.patch.object(record_tables, 'read', autospec=True,
+                               side_effect=record_tables.read) as read:
+            self.save(other, series='other')
+        versions = set(self.access.head().versions.table.segments)
+        self.assertEqual(set(), {
+            call.args[1] for call in read.call_args_list} - versions)
 
     def test_a_changed_segment_is_refused(self):
         self.save_some(14)
