@@ -223,7 +223,9 @@ class _Save:
             raise exceptions.Busy(
                 f'{request.disk} was written to while it was read: stop its '
                 f'guest, or name its QMP socket.')
-        if len(saved.packs) > packs:
+        if len(saved.packs) > packs and not self._access.take_following(
+                self._writing, self._numbers.pack + packs,
+                len(saved.packs) - packs):
             raise _TooFewNumbers(
                 f'{request.disk} has {len(saved.packs)} packs of new blocks, '
                 f'and numbers were taken for {packs}.')

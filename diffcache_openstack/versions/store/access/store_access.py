@@ -231,6 +231,20 @@ class StoreAccess(store_reader.StoreReader):
             reservations.note(writing.staging, first, count)
         return first
 
+    def take_following(self, writing: 'Writing', first: int, packs: int
+                       ) -> bool:
+        """Take more numbers of packs, which follow those of a version.
+
+        :param first: the first of them
+        :returns: whether no other writer has taken any of them
+        """
+        assert writing.head is not None and self.arbiter is not None
+        count = reservations.Numbers(packs, 0, 0)
+        taken = self.arbiter.take_numbers(
+            reservations.free(writing.head), count)
+        reservations.check(taken.plus(count))
+        return taken.pack == first
+
     def refuse_foreign(self) -> None:
         """Refuse to create a store among files that are not its own.
 

@@ -141,15 +141,38 @@ class TestNumbers(ArbitrationTest):
         self.assertEqual(saving._FEW_PACKS, self.arbiter.numbers.pack - before)
         self.assert_intact()
 
-    def test_one_of_many_blocks_takes_more(self):
+    def save_of_many(self, meanwhile=lambda: None):
+        """Save; return how often, and how many numbers of packs that took."""
         self.patch(saving, '_FEW_PACKS', 0)
-        before = self.arbiter.numbers.pack
         self.write_blocks(self.disk, 3)
+        before, taken = self.arbiter.numbers.pack, []
+
+        def take(least, count, real=self.arbiter.take_numbers):
+            taken.append(count)
+            if count.pack:
+                meanwhile()
+            return real(least, count)
+
+        self.arbiter.take_numbers = take
         version = self.save()
-        self.assertLess(self.blocks, self.arbiter.numbers.pack - before)
         self.assertEqual(self.disk.read_bytes(), self.content(version))
-        self.assertEqual(['a', 'a'], self.series())
         self.assert_intact()
+        return (sum(count.version for count in taken),
+                self.arbiter.numbers.pack - before)
+
+    def test_one_of_many_blocks_takes_more_when_it_has_them(self):
+        self.assertEqual((1, 1), self.save_of_many())
+        self.assertEqual(['a', 'a'], self.series())
+
+    def test_one_whose_next_numbers_others_have_is_made_again(self):
+        def other():
+            self.arbiter.numbers = self.arbiter.numbers.plus(
+                reservations.Numbers(1, 0, 0))
+
+        saves, numbers = self.save_of_many(other)
+        self.assertEqual(2, saves)
+        self.assertLess(self.blocks, numbers)
+        self.assertEqual(['a', 'a'], self.series())
 
 
 class TestTwoWriters(ArbitrationTest):
