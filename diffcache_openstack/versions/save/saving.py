@@ -187,9 +187,27 @@ class _Save:
              progress: Progress) -> None:
         self._states.keep_all(requests)
         for request in requests:
-            self._add(request, progress)
+            self._add(request, self._alive(progress))
         self._uploads.commit(self.versions)
         self._states.delete_older(self._done)
+
+    def _alive(self, progress: Progress) -> Callable[[int, int], object]:
+        """Have progress show that the save is alive.
+
+        Others remove what has not changed for an hour, unless a lock says that
+        its process is alive.
+        """
+        touched = time.monotonic()
+
+        def report(done: int, total: int) -> object:
+            nonlocal touched
+            # On NFS each call is a request.
+            if time.monotonic() - touched > _TOUCH_SECONDS:
+                os.utime(self._staging)
+                touched = time.monotonic()
+            return progress(done, total) if progress else None
+
+        return report
 
     def _add(self, request: save_request.SaveRequest, progress: Progress
              ) -> None:
@@ -288,17 +306,6 @@ class _Save:
             self._numbers.map, self._access.level,
             self._journal(request, state, base))
 
-        touched = time.monotonic()
-
-        def report(done: int, total: int) -> object:
-            nonlocal touched
-            # Others remove what has not changed for an hour, unless a lock
-            # says that its process is alive. On NFS each call is a request.
-            if time.monotonic() - touched > _TOUCH_SECONDS:
-                os.utime(self._staging)
-                touched = time.monotonic()
-            return progress(done, total) if progress else None
-
         with state.reading() as place, native_errors.translated():
             source = _native.DiskSource(
                 place, state.info['format'], state.snapshot,
@@ -307,7 +314,7 @@ class _Save:
             return opened.save_disk(
                 source, compared.reference(base), target,
                 compared.other_parent(), self._regrouping(request, base),
-                report)
+                progress)
 
     def _journal(self, request: save_request.SaveRequest,
                  state: disk_states.DiskState, base: entries.Base | None

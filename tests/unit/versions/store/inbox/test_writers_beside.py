@@ -34,6 +34,7 @@ from diffcache_openstack.versions.store.catalogue import record_tables
 from diffcache_openstack.versions.store.commits import reservations
 from diffcache_openstack.versions.store.copies import replication
 from diffcache_openstack.versions.store.inbox import acceptance
+from diffcache_openstack.versions.store.indexes import manifests
 from diffcache_openstack.versions.store.upkeep import pruning
 from diffcache_openstack.versions.store.upkeep import verification
 from tests.unit.versions import fixture
@@ -247,11 +248,30 @@ class TestNumbers(fixture.VersionsTestCase):
             setattr(owner, name, real)
 
     def test_a_save_that_only_reads_shows_that_it_is_alive(self):
+        """The disk, and then the version for its manifest."""
         self.patch(saving, '_TOUCH_SECONDS', -1.0)
-        touched = []
-        self.patch(saving.os, 'utime', touched.append)
-        self.save()
-        self.assertIn('staging-', str(touched))
+        compute, phases = manifests.compute, [[]]
+
+        def forget():
+            [work] = self.store.works()
+            touched = work.stat().st_mtime
+            os.utime(work, (0, 0))
+            return touched
+
+        def progress(_done, _total):
+            phases[-1].append(forget())
+
+        def begin_next(*arguments):
+            phases.append([])
+            forget()
+            return compute(*arguments)
+
+        self.patch(manifests, 'compute', begin_next)
+        saving.save(self.access, save_request.SaveRequest(
+            self.disk, 'a', manifest=True), progress)
+        self.assertEqual(2, len(phases))
+        for touched in phases:
+            self.assertTrue(touched and all(touched), phases)
 
     def test_stores_of_two_block_sizes_are_not_one(self):
         path = self.directory / 'new'
