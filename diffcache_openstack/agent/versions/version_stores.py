@@ -247,18 +247,23 @@ class Stores:
 
         Raises what :meth:`open` does, and Busy while a host is writing.
         """
-        seen = self._seen(project_id)
+        seen, decided = self._seen(project_id), None
         if self._arbiter_of is not None and not seen.exclusive:
+            decided = self._arbiter_of(task_id, self._place()).read()
             # A host may have been killed between decision and publication.
-            arbitration.publish_decided(
-                seen, self._arbiter_of(task_id, self._place()).read())
-        store = self._engine(
-            self._changed(project_id, seen),
-            self._known_key(seen, project_id), project_id, None)
-        return store.accept(
+            arbitration.publish_decided(seen, decided)
+        main = self._changed(project_id, seen)
+        store = self._engine(main, self._known_key(seen, project_id),
+                             project_id, None)
+        found = store.accept(
             self._inbox(project_id),
             acceptance.Rules(base_image, self._options.inbox_limit
                              or math.inf), job)
+        if found.reasons and decided is not None:
+            head = heads.load(main)
+            if (head.number if head else 0) < decided.number:
+                found.void = decided.number, decided.digest
+        return found
 
     @property
     def keeps_manifests(self) -> bool:

@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import pathlib
 import shutil
@@ -49,6 +50,9 @@ LOG = logging.getLogger(__name__)
 _WAITS_SECONDS = (1.0, 3.0, 9.0, 27.0, 60.0)
 _RETRYABLE = (exceptions.Busy, exceptions.ServiceUnavailable)
 _MAX_RANGES = 1000
+# The note of what was refused of an inbox, which the conductor has to know
+# whatever else becomes of the task.
+_REFUSED = 'refused'
 
 
 class Limits(typing.NamedTuple):
@@ -115,6 +119,8 @@ class Worker:
             if running.cancelled or not running.interrupted:
                 self._discard_views(running.task)
             raise
+        finally:
+            _report_refused(running)
 
     def abandon(self, running: version_tasks.RunningTask) -> None:
         """Remove what an earlier process left of a task; thaw its guest."""
@@ -304,8 +310,12 @@ class Worker:
             checked=found.indexes_checked, refused=found.indexes_refused,
             unchecked=found.indexes_unchecked)
         if found.reasons:
-            running.report.result = version_tasks.result(
-                refused=found.refused, reasons=found.reasons)
+            before = running.notes.get(_REFUSED, {})
+            running.note(**{_REFUSED: {
+                'refused': [*before.get('refused', ()), *found.refused],
+                'reasons': [*before.get('reasons', ()), *found.reasons],
+                'void': found.void or before.get('void')}})
+            _report_refused(running)
             raise exceptions.Busy(
                 f'What a host added to the store of project'
                 f' {running.task.project_id} was refused: {found.reasons[0]}')
@@ -431,6 +441,13 @@ def _with_retries(running, work):
             if running.cancel.wait(seconds):
                 raise exceptions.Cancelled('It was cancelled.') from error
     work()
+
+
+def _report_refused(running) -> None:
+    """Add what the task has refused of an inbox to its result."""
+    if _REFUSED in running.notes:
+        running.report.result = version_tasks.result(
+            **(json.loads(running.report.result) | running.notes[_REFUSED]))
 
 
 def _series(guest, disk) -> str:

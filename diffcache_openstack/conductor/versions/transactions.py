@@ -23,6 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.versions import heads as db_heads
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack import objects
@@ -89,11 +90,14 @@ def _follow_up(session, report, first, when, maintaining):
         db_tasks.create(session, objects.VersionTask(
             id=str(uuid.uuid5(_SAVES, f'accept {task.id}')),
             kind=versions.ACCEPT, project_id=task.project_id), when)
-    refused = set(json.loads(report.result).get('refused', ()))
+    result = json.loads(report.result)
+    refused, void = set(result.get('refused', ())), result.get('void')
     if refused and host in maintaining:
         LOG.error('Versions of project %s were refused by the store: %s',
                   task.project_id, ', '.join(sorted(refused)))
         db.refuse(session, task.project_id, refused, when)
+    if void and host in maintaining:
+        db_heads.forget_void(session, task.project_id, *void)
 
 
 def create(session: orm.Session, new: objects.NewVersion,

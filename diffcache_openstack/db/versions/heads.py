@@ -130,6 +130,20 @@ def forget(session: orm.Session, project_id: str) -> int:
         .execution_options(synchronize_session=False)).rowcount
 
 
+def forget_void(session: orm.Session, project_id: str, number: int,
+                digest: str) -> None:
+    """Forget a head that was decided, and that the store has not accepted.
+
+    Again it changes nothing, whatever was decided since.
+    """
+    table = models.VersionHead
+    session.execute(
+        sa.delete(table).where(table.project_id == project_id,
+                               table.number == number,
+                               table.digest == digest)
+        .execution_options(synchronize_session=False))
+
+
 def _replace(session, store, base, new, host, when):
     """Replace the head if it is what a writer changed, or older."""
     if base is None:

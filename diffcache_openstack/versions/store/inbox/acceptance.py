@@ -69,6 +69,9 @@ class Accepted:
     # Ids of versions that were not accepted, and why.
     refused: list[str] = dataclasses.field(default_factory=list)
     reasons: list[str] = dataclasses.field(default_factory=list)
+    # Number and digest of a catalogue that an arbiter decided, if it was among
+    # them: no writer continues behind it.
+    void: tuple[int, str] | None = None
     # Indexes of base images: those that match the image, those that do not,
     # and those whose image is nowhere.
     indexes_checked: int = 0

@@ -159,6 +159,22 @@ class TestInbox(base.TestCase):
         self.keeper.open('p1', 'task').delete([first.id])
         self.assertEqual(1, len(self.host.open('p1').versions()))
 
+    def test_what_was_decided_and_is_refused_is_void(self):
+        self.patch(file.FileStore, 'exclusive', False)
+        self.save()
+        self.accept()
+        self.disk.write_bytes(bytes(range(255, -1, -1)) * 256)
+        self.save()
+        [pack] = (self.directory / 'inbox' / 'p1').glob('pack-*')
+        pack.write_bytes(b'junk')
+        decided = self.arbiter.read()
+        self.assertEqual((decided.number, decided.digest), self.accept().void)
+        # Once the conductor has forgotten it, hosts save again.
+        self.arbiter.head = None
+        saved = self.save()
+        found = self.accept()
+        self.assertEqual(([saved.id], None), (found.versions, found.void))
+
     def test_commits_that_were_decided_are_accepted(self):
         def killed():
             self.arbiter.after = lambda: None

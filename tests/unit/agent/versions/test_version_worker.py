@@ -531,6 +531,23 @@ class TestStore(WorkerTest):
         self.assertEqual([saved.disks[0].version], report['refused'])
         self.assertIn('cannot be accepted', report['reasons'][0])
 
+    def test_what_is_refused_is_reported_with_the_result(self):
+        """No report may have been sent before the next attempt."""
+        self.use_inbox(False)
+        self.save()
+        self.use_inbox(True)
+        self.do(versions.ACCEPT)
+        self.use_inbox(False)
+        self.write('write -P 7 2M 4k')
+        saved = self.save()
+        [pack] = (self.directory / 'inbox' / 'p').glob('pack-*')
+        pack.write_bytes(b'junk')
+        self.use_inbox(True)
+        with mock.patch.object(version_worker, '_WAITS_SECONDS', (0.0,)):
+            report = json.loads(self.do(versions.PRUNE).result)
+        self.assertEqual([saved.disks[0].version], report['refused'])
+        self.assertIn('bytes_after', report)
+
     def use_keys(self, name, *former):
         key_files.configure(self, name, *former)
         self.worker._stores = project_stores.ProjectStores(self.conf)

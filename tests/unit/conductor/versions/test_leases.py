@@ -11,6 +11,7 @@
 #    under the License.
 """What becomes of tasks whose hosts do not report them any more."""
 
+import json
 import types
 import uuid
 
@@ -20,6 +21,7 @@ from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import transactions
 from diffcache_openstack.db import models
 from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.versions import heads as version_heads
 from diffcache_openstack.db.versions import policies
 from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
@@ -218,6 +220,23 @@ class TestOthersOfTheProject(LeaseTest):
         self.dispatcher.look()
         self.assertEqual((versions.RUNNING, 'h2'),
                          (self.row(other).state, self.row(other).host))
+
+    def test_a_catalogue_that_is_refused_is_decided_no_longer(self):
+        """The version that it has may not be known yet."""
+        self.conf.set_override('maintenance_hosts', ['hub'], 'versions')
+        store = version_heads.ProjectStore(PROJECT, 'a' * 16)
+        head = 1, 'd' * 64
+        self.write(version_heads.move, store, None, head, 'h1',
+                   self.clock.now)
+        task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.ACCEPT,
+                                   project_id=PROJECT)
+        for host in ('h1', 'hub'):
+            self.assertEqual(head, self.read(version_heads.read, store))
+            self.write(version_tasks.create, task, self.clock.now)
+            self.write(version_tasks.sent, task.id, host, self.clock.now)
+            self.report(task, host=host, result=json.dumps(
+                {'refused': [str(uuid.uuid4())], 'void': head}))
+        self.assertIsNone(self.read(version_heads.read, store))
 
     def test_nor_nova_when_it_deletes_a_server(self):
         self.nova.change('stopped', host='h2', task='deleting')

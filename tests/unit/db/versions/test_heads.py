@@ -76,6 +76,19 @@ class TestVersionHeads(database.DatabaseTest):
                               position(1, 'b'))
             self.write(version_heads.forget, 'p1')
 
+    def test_a_head_that_was_not_accepted_is_forgotten_once(self):
+        self.move(None, position(1))
+        self.move(position(1), position(2))
+        for number, letter in ((1, 'a'), (2, 'b')):
+            self.write(version_heads.forget_void, 'p1',
+                       *position(number, letter))
+            self.assertEqual(position(2), self.head())
+        self.write(version_heads.forget_void, 'p1', *position(2))
+        self.assertIsNone(self.head())
+        self.move(position(1), position(2, 'b'))
+        self.write(version_heads.forget_void, 'p1', *position(2))
+        self.assertEqual(position(2, 'b'), self.head())
+
     def test_writers_without_a_conductor_are_followed(self):
         self.move(None, position(1))
         self.move(position(7, 'c'), position(8))
