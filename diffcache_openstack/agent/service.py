@@ -335,7 +335,8 @@ class Agent(service.Service):
             local_api.Versions(
                 self.versions, read_versions,
                 version_delivery.VersionDelivery(
-                    self._lazy, read_versions, self._outputs, delivered),
+                    self._lazy, read_versions, self._outputs, delivered,
+                    self.conf.agent.sync_outputs),
                 server_images.ServerImages(self.versions, self._outputs,
                                            delivered)),
             self._lazy, self._volumes)

@@ -28,16 +28,19 @@ class VersionDelivery:
     :param versions: restores them
     :param outputs: directories that may be written to
     :param directory: for versions that are being restored
+    :param durable: no power failure takes what was written: Nova would not
+        notice
     """
 
     def __init__(self, images: lazy_images.LazyImages,
                  versions: version_reads.VersionReads,
-                 outputs: output_files.Outputs, directory: pathlib.Path
-                 ) -> None:
+                 outputs: output_files.Outputs, directory: pathlib.Path,
+                 durable: bool) -> None:
         self._images = images
         self._versions = versions
         self._outputs = outputs
         self._directory = directory
+        self._durable = durable
 
     def deliver(self, version_id: str, project_id: str, output: str,
                 watch: contents.Watch) -> None:
@@ -57,9 +60,9 @@ class VersionDelivery:
             if source is None:
                 source = pathlib.Path(scratch) / 'raw'
                 self._versions.restore(version_id, project_id, source, watch)
-                output_files.move(source, found)
+                output_files.move(source, found, self._durable)
                 return
             with output_files.unfinished(found) as part:
                 with files.space_errors(found.path):
                     files.copy_to(source, part.fd)
-                part.publish(durable=False)
+                part.publish(durable=self._durable)

@@ -269,20 +269,19 @@ def unfinished(output: Output) -> typing.Iterator[Part]:
         part.discard()
 
 
-def move(source: pathlib.Path, output: Output) -> None:
+def move(source: pathlib.Path, output: Output, durable: bool) -> None:
     """Make a file of this agent an output, by a rename where that is possible.
 
-    A power failure may take it: the caller would repeat its request.
-
+    :param durable: not even a power failure takes it
     :raises NoSpace: it had to be copied, and there is no space
     """
     if output.can_take(source):
-        output.take(source, durable=False)
+        output.take(source, durable=durable)
         return
     with unfinished(output) as part:
         with files.space_errors(output.path):
             files.copy_to(source, part.fd)
-        part.publish(durable=False)
+        part.publish(durable=durable)
 
 
 class Outputs:
