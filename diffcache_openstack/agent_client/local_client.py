@@ -142,10 +142,10 @@ class LocalClient:
     def write_server_image(self, server_id: str, wanted: dict[str, typing.Any],
                            stall_timeout: float = 60.0
                            ) -> dict[str, typing.Any]:
-        """Make the agent save a server, and write its first disk to a file.
+        """Make the agent save a server, and write a disk of it to a file.
 
-        :param wanted: ``project_id``, ``output``, an absolute path, and
-            ``format``, raw or qcow2
+        :param wanted: ``project_id``, ``disk`` and ``output``, absolute paths,
+            and ``format``, raw or qcow2
         :param stall_timeout: seconds without a sign of life
         :returns: ``bytes_changed``, ``bytes_stored``, ``pause_ms`` and
             ``quiesced`` of the save

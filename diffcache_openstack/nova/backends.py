@@ -34,6 +34,7 @@ class Delivering:
     when they do not.
     """
 
+    path: str
     fetcher: fetching.Fetcher
     snapshots: server_snapshots.Snapshots | None
 
@@ -67,7 +68,7 @@ class Delivering:
     def snapshot_extract(self, target: str, out_format: str) -> None:
         """Write a disk that is not in use to a file, as an image has it."""
         if self.snapshots is None or not self.snapshots.write(
-                self._server, target, out_format):
+                self._server, self.path, target, out_format):
             super().snapshot_extract(target, out_format)  # type: ignore[misc]
 
     def libvirt_info(self, *args: typing.Any, **kwargs: typing.Any

@@ -41,11 +41,12 @@ class Snapshots:
         self._tally = tally
         self._stall_timeout = stall_timeout
 
-    def write(self, instance: typing.Any, output: str, image_format: str
-              ) -> bool:
-        """Save a server as a version, and write its root disk to a file.
+    def write(self, instance: typing.Any, disk: str, output: str,
+              image_format: str) -> bool:
+        """Save a server as a version, and write one of its disks to a file.
 
         :param instance: Nova's
+        :param disk: absolute path of the disk
         :param output: absolute path
         :returns: False if Nova has to make the file, which is logged and
             counted
@@ -57,8 +58,8 @@ class Snapshots:
         plain = f'{output}.plain' if compresses else output
         try:
             written = self._client.write_server_image(instance.uuid, {
-                'project_id': instance.project_id, 'output': plain,
-                'format': image_format}, self._stall_timeout)
+                'project_id': instance.project_id, 'disk': disk,
+                'output': plain, 'format': image_format}, self._stall_timeout)
             if compresses:
                 libvirt_utils.extract_snapshot(plain, _QCOW2, output, _QCOW2)
                 pathlib.Path(plain).unlink()

@@ -379,11 +379,12 @@ class LocalApi(socket_api.SocketApi):
                 server_id, project_id, trigger, image_id, watch.advance)})
 
     def _write_server_image(self, request, server_id):
-        body = messages.read_strings(request, 'project_id', 'output',
+        body = messages.read_strings(request, 'project_id', 'disk', 'output',
                                      'format')
         watch = contents.Watch()
         new = server_images.NewImage(server_id, body['project_id'],
-                                     body['output'], body['format'])
+                                     body['disk'], body['output'],
+                                     body['format'])
         return self._work.stream(
             request, f'image-{server_id[:8]}', watch,
             lambda: {'written': self._versions.images.write(new, watch)})

@@ -237,6 +237,21 @@ class Guests:
             f'Server {guest.server_id} has no directory in one of [versions]'
             f' directories; add Nova\'s instances_path there.')
 
+    def device_of(self, server_id: str, path: str) -> str:
+        """Return the name that a disk of a server has in its guest.
+
+        :raises NotFound: this host has no such server
+        :raises InvalidInput: the server has no such disk
+        :raises ServiceUnavailable: libvirt does not answer
+        """
+        wanted = self.check(pathlib.Path(path))
+        found = [disk.device for disk in self.find(server_id).disks
+                 if disk.path == wanted]
+        if not found:
+            raise exceptions.InvalidInput(
+                f'Server {server_id} has no disk {path} that can be saved.')
+        return found[0]
+
     def check(self, path: pathlib.Path) -> pathlib.Path:
         """Return the real path of a file in the allowed directories.
 

@@ -26,12 +26,14 @@ from diffcache_openstack.versions import version_store
 class NewImage:
     """An image that Nova makes of a server.
 
+    :ivar disk: absolute path of the disk that it is made of
     :ivar output: absolute path of the file to write
     :ivar format: ``raw`` or ``qcow2``
     """
 
     server_id: str
     project_id: str
+    disk: str
     output: str
     format: str
 
@@ -53,32 +55,35 @@ class ServerImages:
 
     def write(self, new: NewImage, watch: contents.Watch
               ) -> dict[str, object]:
-        """Save a server, and write its first disk to a file.
+        """Save a server, and write one of its disks to a file.
 
         The guest is paused for the save alone, which reads what changed since
         the server's last version. The file has no backing file.
 
         :returns: ``bytes_changed``, ``bytes_stored``, ``pause_ms`` and
             ``quiesced`` of the save
-        :raises InvalidInput: the path must not be written
+        :raises InvalidInput: the path must not be written, or the server has
+            no such disk
         :raises Forbidden: Nova makes no image of the server here
         :raises QuotaExceeded: the project may save no more
         :raises ServiceUnavailable: the server was not saved
         """
         found = self._outputs.open(new.output)
+        device = self._service.guests.device_of(new.server_id, new.disk)
         saved = self._service.save_for_image(
             new.server_id, new.project_id, watch.advance)
         self._directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._directory) as name:
             scratch = pathlib.Path(name)
             image = restoring.Output(scratch / 'image', new.format)
-            disk = saved.disks[0]
+            [disk] = (each for each in saved.disks if each.device == device)
             base, base_id = self._service.base_files.bring(
                 disk, scratch / 'base', watch.gone)
             self._service.stores.open(new.project_id).export(
                 disk.version, image, base, base_id,
                 version_store.Job(watch.progress, cancel=watch.gone))
-            output_files.move(image.path, found)
+            # Nova repeats what a power failure takes.
+            output_files.move(image.path, found, durable=False)
         return {'bytes_changed': saved.bytes_changed,
                 'bytes_stored': saved.bytes_stored,
                 'pause_ms': saved.pause_ms, 'quiesced': saved.quiesced}

@@ -60,6 +60,7 @@ class VersionService:
         :class:`.worker.Worker`
     :param agent: provides base images
     :ivar name: of this host
+    :ivar guests: servers of this host
     :param conductor: receives reports on tasks
     """
 
@@ -77,9 +78,9 @@ class VersionService:
         self.stores = project_stores.ProjectStores(
             conf, memory=state / 'stores', arbiter_of=self._arbiter_of)
         self._work = state / 'work'
+        self.guests = guests.Guests(options.libvirt_uri, options.directories)
         worker = version_worker.Worker(
-            self.stores,
-            guests.Guests(options.libvirt_uri, options.directories), agent,
+            self.stores, self.guests, agent,
             version_images.VersionImages(conf), self._work,
             version_worker.Limits(options.rate, options.min_rate,
                                   options.scratch_limit))

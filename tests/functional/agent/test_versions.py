@@ -203,8 +203,8 @@ class TestServers(servers.ServersTestCase):
         client = local_client.LocalClient(
             str(self.site.directory / 'host-1' / 'agent.sock'), timeout=180)
         output = self.disk.with_name('snapshot')
-        wanted = {'project_id': PROJECT, 'output': str(output),
-                  'format': 'qcow2'}
+        wanted = {'project_id': PROJECT, 'disk': str(self.disk),
+                  'output': str(output), 'format': 'qcow2'}
         self.power_on()
         self.writes('write -P 1 10M 1M')
         # Nova makes no image of it yet.

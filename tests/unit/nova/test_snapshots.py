@@ -15,6 +15,7 @@ import types
 # Before Nova itself, which may be missing.
 from tests.unit.nova import needs
 
+from nova import exception
 from nova.virt.libvirt import driver as libvirt_driver
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
@@ -56,7 +57,8 @@ class TestSnapshots(needs.NovaTest):
         self.output = str(self.directory / 'snapshot')
 
     def write(self, image_format='qcow2'):
-        return self.snapshots.write(SERVER, self.output, image_format)
+        return self.snapshots.write(SERVER, '/disk', self.output,
+                                    image_format)
 
     def outcomes(self):
         return self.tally.summary()['snapshots']
@@ -64,8 +66,8 @@ class TestSnapshots(needs.NovaTest):
     def test_the_agent_writes_what_nova_uploads(self):
         self.assertTrue(self.write())
         self.assertEqual([('a-server', {
-            'project_id': 'p', 'output': self.output, 'format': 'qcow2'})],
-            self.client.asked)
+            'project_id': 'p', 'disk': '/disk', 'output': self.output,
+            'format': 'qcow2'})], self.client.asked)
         self.assertEqual({'stored': 1}, self.outcomes())
 
     def test_nova_makes_it_if_the_agent_cannot(self):
@@ -107,7 +109,7 @@ class TestSnapshots(needs.NovaTest):
 
 class TestDriver(test_driver.DriverTest):
 
-    def snapshot(self):
+    def snapshot(self, **properties):
         """Who makes the image of a running server: the agent, or Nova."""
         client = Client()
         self.patch(driver.local_client, 'LocalClient', return_value=client)
@@ -116,7 +118,7 @@ class TestDriver(test_driver.DriverTest):
                    side_effect=lambda *arguments: made.append(arguments))
         self.load()._live_snapshot(
             None, SERVER, None, '/disk', str(self.directory / 'snapshot'),
-            'qcow2', 'qcow2', None)
+            'qcow2', 'qcow2', types.SimpleNamespace(properties=properties))
         return len(client.asked), len(made)
 
     def test_nova_makes_images_unless_configured(self):
@@ -125,3 +127,13 @@ class TestDriver(test_driver.DriverTest):
     def test_the_agent_makes_images(self):
         self.set('snapshot_images', options.STORE, 'diffcache')
         self.assertEqual((1, 0), self.snapshot())
+
+    def test_what_has_to_be_quiesced_and_cannot_be_is_refused_by_nova(self):
+        # Regression: it got an image that was not.
+        self.set('snapshot_images', options.STORE, 'diffcache')
+        quiesce = self.patch(libvirt_driver.LibvirtDriver, '_can_quiesce',
+                             side_effect=exception.InstanceQuiesceNotSupported(
+                                 instance_id='a', reason='no agent'))
+        self.assertEqual((0, 1), self.snapshot(os_require_quiesce=True))
+        quiesce.side_effect = None
+        self.assertEqual((1, 0), self.snapshot(os_require_quiesce=True))

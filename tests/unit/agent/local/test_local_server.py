@@ -411,11 +411,12 @@ class LocalApiTest(LocalApiCase):
                           's', {'trigger': 5})
 
     def test_write_server_image(self):
-        wanted = {'project_id': 'p', 'output': '/o', 'format': 'qcow2'}
+        wanted = {'project_id': 'p', 'disk': '/d', 'output': '/o',
+                  'format': 'qcow2'}
         self.assertEqual({'pause_ms': 1.5},
                          self.client.write_server_image('s/1', wanted))
         self.assertEqual(
-            [server_images.NewImage('s/1', 'p', '/o', 'qcow2')],
+            [server_images.NewImage('s/1', 'p', '/d', '/o', 'qcow2')],
             self.worker.asked)
         del wanted['format']
         self.assertRaises(exceptions.InvalidInput,

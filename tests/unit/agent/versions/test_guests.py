@@ -104,6 +104,18 @@ class TestFinding(GuestsTest):
         self.assertFalse(self.guests.find(SERVER).running)
         self.assertEqual(2, self.domain.flags)
 
+    def test_disks_by_their_paths(self):
+        other = self.write_file('instances/other', bytes(4096))
+        link = self.instances / 'link'
+        link.symlink_to(self.disk)
+        self.domain = Domain(element(self.disk, 'raw')
+                             + element(other, 'raw', name='sda'))
+        for path, device in ((self.disk, 'vda'), (other, 'sda'),
+                             (link, 'vda')):
+            self.assertEqual(device, self.guests.device_of(SERVER, str(path)))
+        self.assertRaises(exceptions.InvalidInput, self.guests.device_of,
+                          SERVER, str(self.instances / 'none'))
+
     def test_only_disks_that_are_files(self):
         self.domain = Domain(
             element(self.disk, 'raw') + element('/dev/x', source='block')
