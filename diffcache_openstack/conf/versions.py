@@ -265,8 +265,8 @@ store until it is done.
         advanced=True,
         help='''
 Seconds that Nova waits for a version to be saved when a server with such a
-policy is shut down or deleted. After that the server is shut down or deleted
-without it, unless the policy requires the version.
+policy is shut down or deleted. After that the server is off, or deleted,
+without it; deleting fails if the policy requires the version.
 '''),
     cfg.IntOpt(
         'resend_interval',

@@ -12,6 +12,7 @@
 """Nova's libvirt driver, with base images from the agent of the host."""
 
 import collections.abc
+import contextlib
 import logging
 import os
 import pathlib
@@ -153,19 +154,73 @@ class LibvirtDriver(volumes_driver.VolumesDriver):
                        source_format: str, image_format: str,
                        image_meta: typing.Any) -> None:
         """Write the root disk of a running server to a file."""
-        if self._snapshots is None or not self._snapshots.write(
-                instance, out_path, image_format):
+        if self._snapshots is None \
+                or not self._may_quiesce(instance, image_meta) \
+                or not self._snapshots.write(instance, disk_path, out_path,
+                                             image_format):
             super()._live_snapshot(context, instance, guest, disk_path,
                                    out_path, source_format, image_format,
                                    image_meta)
 
+    def _may_quiesce(self, instance: typing.Any, image_meta: typing.Any
+                     ) -> bool:
+        """Return whether a server can be quiesced, where its image wants it.
+
+        If not, Nova says so by itself.
+        """
+        if not image_meta.properties.get('os_require_quiesce', False):
+            return True
+        try:
+            self._can_quiesce(instance, image_meta)
+        except nova_exception.NovaException:
+            return False
+        return True
+
+    def snapshot(self, context: typing.Any, instance: typing.Any,
+                 *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Make an image of a server, also to shelve it.
+
+        :raises NovaException: a restore was cut short
+        """
+        _refuse_unfinished(instance, _refused)
+        super().snapshot(context, instance, *args, **kwargs)
+
+    def migrate_disk_and_power_off(self, context: typing.Any,
+                                   instance: typing.Any, *args: typing.Any,
+                                   **kwargs: typing.Any) -> typing.Any:
+        """Move a server's disks, which have to be one state or the other.
+
+        :raises InstanceFaultRollback: a restore is under way, or was cut
+            short: what finishes it would stay behind
+        """
+        _refuse_unfinished(instance, lambda reason: nova_exception
+                           .InstanceFaultRollback(
+                               nova_exception.MigrationPreCheckError(
+                                   reason=reason)))
+        return super().migrate_disk_and_power_off(context, instance, *args,
+                                                  **kwargs)
+
+    def _create_guest(self, context: typing.Any, xml: str,
+                      instance: typing.Any, *args: typing.Any,
+                      **kwargs: typing.Any) -> typing.Any:
+        """Start a server: a new, a rescued or an evacuated one, too.
+
+        :raises InstancePowerOnFailure: a restore was cut short
+        """
+        _refuse_unfinished(instance, nova_exception.InstancePowerOnFailure)
+        return super()._create_guest(context, xml, instance, *args, **kwargs)
+
     def power_off(self, instance: typing.Any, timeout: int = 0,
                   retry_interval: int = 0) -> None:
-        """Power a server off, then save it if its policy says so."""
+        """Power a server off, then save it if its policy says so.
+
+        It is off, whether it was saved or not: an error would have Nova take
+        it for running, and stop it again and again.
+        """
         super().power_off(instance, timeout, retry_interval)
         if instance.task_state == task_states.POWERING_OFF:
-            self._save(instance, final_saves.SHUTDOWN,
-                       nova_exception.InstancePowerOffFailure)
+            with contextlib.suppress(final_saves.NotSaved):
+                self._saver.save_before(instance, final_saves.SHUTDOWN)
 
     def power_on(self, context: typing.Any, instance: typing.Any,
                  network_info: typing.Any, *args: typing.Any,
@@ -192,19 +247,24 @@ class LibvirtDriver(volumes_driver.VolumesDriver):
                 network_info: typing.Any, block_device_info: typing.Any = None,
                 destroy_disks: bool = True, destroy_secrets: bool = True
                 ) -> None:
-        """Remove a server, which is saved before if its policy says so."""
-        if destroy_disks and instance.task_state == task_states.DELETING:
-            self._save(instance, final_saves.DELETE,
-                       nova_exception.InstanceTerminationFailure)
-        super().destroy(context, instance, network_info, block_device_info,
-                        destroy_disks, destroy_secrets)
+        """Remove a server, which is saved before if its policy says so.
 
-    def _save(self, instance, trigger, failure):
-        """Save a server; only a policy that requires it stops Nova."""
+        :raises InstancePowerOffFailure: it has to be saved, and was not, or a
+            volume cannot leave the SSD cache; after any other error Nova
+            takes the network away from a server that stays
+        """
+        if not destroy_disks or instance.task_state != task_states.DELETING:
+            super().destroy(context, instance, network_info,
+                            block_device_info, destroy_disks, destroy_secrets)
+            return
         try:
-            self._saver.save_before(instance, trigger)
-        except final_saves.NotSaved as error:
-            raise failure(reason=str(error)) from error
+            self._saver.save_before(instance, final_saves.DELETE)
+            super().destroy(context, instance, network_info,
+                            block_device_info, destroy_disks, destroy_secrets)
+        except (final_saves.NotSaved,
+                nova_exception.VolumeDetachFailed) as error:
+            raise nova_exception.InstancePowerOffFailure(
+                reason=str(error)) from error
 
     def check_can_live_migrate_destination(
             self, context: typing.Any, instance: typing.Any,
@@ -284,11 +344,17 @@ class LibvirtDriver(volumes_driver.VolumesDriver):
                 self._fetcher.lend(image_id, path)
 
 
-def _refuse_unfinished(instance: typing.Any,
-                       failure: type[nova_exception.Invalid]) -> None:
-    """Start no server whose disks are neither one state nor the other.
+def _refused(reason: str) -> nova_exception.NovaException:
+    return nova_exception.NovaException(reason)
 
-    :raises Exception: of the type of ``failure``
+
+def _refuse_unfinished(instance: typing.Any,
+                       failure: collections.abc.Callable[..., Exception]
+                       ) -> None:
+    """Use no disks of a server that are neither one state nor the other.
+
+    :param failure: returns the error for a reason
+    :raises Exception: as ``failure`` returns it
     """
     folder = pathlib.Path(libvirt_utils.get_instance_path(instance))
     unfinished = final_saves.unfinished_rollback(folder)

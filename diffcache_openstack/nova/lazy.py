@@ -154,7 +154,9 @@ class LazyBases:
         for served in self._client.lazy():
             try:
                 self._look_at(served, folder, name_of, locked, leave)
-            except OSError as error:
+            except exceptions.ServiceUnavailable:
+                raise
+            except (OSError, exceptions.DiffCacheError) as error:
                 # What cannot be seen is not gone: nothing is released.
                 LOG.warning('Could not check who reads content %s: %s',
                             served['content_id'], error)

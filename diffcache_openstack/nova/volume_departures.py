@@ -43,7 +43,7 @@ class Departures:
                  notes: write_back_notes.Notes) -> None:
         self.client = client
         self._notes = notes
-        self._reconnecting = threading.local()
+        self._within = threading.local()
         self._leaving: set[str] = set()
         self._leaving_lock = threading.Lock()
 
@@ -54,15 +54,26 @@ class Departures:
         The cache keeps those that it holds since the host was started: it
         can write their blocks back only when they are connected.
         """
-        self._reconnecting.now = True
+        self._within.reconnecting = True
         try:
             yield
         finally:
-            self._reconnecting.now = False
+            self._within.reconnecting = False
+
+    @contextlib.contextmanager
+    def leaving_behind(self, connected: collections.abc.Iterable[
+            connections.Connection]) -> collections.abc.Iterator[None]:
+        """Disconnect volumes within from the host, and not from the cache."""
+        self._within.behind = {connections.volume_id(each)
+                               for each in connected}
+        try:
+            yield
+        finally:
+            self._within.behind = set()
 
     def _stays_held(self, volume_id: str) -> bool:
         """Return whether a volume is held until it is connected again."""
-        if not getattr(self._reconnecting, 'now', False):
+        if not getattr(self._within, 'reconnecting', False):
             return False
         found = self._shown(volume_id)
         return found is not None and found.get('state') == choices.HELD
@@ -88,7 +99,8 @@ class Departures:
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
         volume_id = connections.volume_id(connection)
-        if self._stays_held(volume_id):
+        if volume_id in getattr(self._within, 'behind', ()) \
+                or self._stays_held(volume_id):
             return
         try:
             if self.is_noted(connection):

@@ -22,6 +22,7 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.cached_volumes import write_back_notes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import cached_disks
+from diffcache_openstack.nova import connections
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import guest_disks
 from diffcache_openstack.nova import guest_paths
@@ -93,15 +94,41 @@ class VolumesDriver(driver.LibvirtDriver):
         :raises VolumeDetachFailed: the SSD cache may have blocks that a
             volume lacks
         """
-        left = self._volumes.leave if instance.host in (None, CONF.host) \
-            else self._volumes.forget
-        for mapping in nova_driver.block_device_info_get_mapping(
-                block_device_info):
-            connection = mapping['connection_info']
-            if connection and self._volumes.is_noted(connection):
-                left(connection)
-        super().cleanup(context, instance, network_info, block_device_info,
-                        *args, **kwargs)
+        noted = [connection for mapping
+                 in nova_driver.block_device_info_get_mapping(
+                     block_device_info)
+                 if (connection := mapping['connection_info'])
+                 and self._volumes.is_noted(connection)]
+        behind = []
+        if instance.host in (None, CONF.host):
+            for connection in noted:
+                self._volumes.leave(connection)
+        else:
+            behind = self._forget(instance, noted)
+        with self._volumes.leaving_behind(behind):
+            super().cleanup(context, instance, network_info,
+                            block_device_info, *args, **kwargs)
+
+    def _forget(self, instance: typing.Any,
+                noted: list[connections.Connection]
+                ) -> list[connections.Connection]:
+        """Have the cache give up volumes whose server runs elsewhere since.
+
+        Nova does this when it starts, and would not start.
+
+        :returns: those that the cache could not give up: their notes refuse
+            a later attach to this host, until it has
+        """
+        behind = []
+        for connection in noted:
+            try:
+                self._volumes.forget(connection)
+            except nova_exception.VolumeDetachFailed as error:
+                LOG.error('Leaving a volume of server %s, which runs on host'
+                          ' %s, in the SSD cache of this one: %s',
+                          instance.uuid, instance.host, error)
+                behind.append(connection)
+        return behind
 
     def _destroy(self, instance: typing.Any) -> None:
         """End a server's QEMU, and tell the SSD cache that it has ended."""

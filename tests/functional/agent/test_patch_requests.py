@@ -78,9 +78,9 @@ class PatchesOnRequestTest(OnRequestTestCase):
     def test_a_wrong_patch_costs_a_fallback(self):
         create = patch_making.PatchMaker.create
 
-        def create_damaged(repository, *pair):
-            created = create(repository, *pair)
-            patch = repository.find_patch(*pair)
+        def create_damaged(maker, *pair):
+            created = create(maker, *pair)
+            patch = self.site.repository.repository.find_patch(*pair)
             family.damage(self.site.repository.held.path(
                 views.Key(views.PATCHES, patch.id)), patch.size // 2)
             return created

@@ -37,6 +37,7 @@ import diffcache_openstack.nova
 from diffcache_openstack.nova import driver
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import volume_departures
+from diffcache_openstack.nova import volume_drivers
 from diffcache_openstack.nova import volumes_driver
 from tests.unit.nova import fakes
 from tests.unit.nova import test_volume_nodes
@@ -380,6 +381,23 @@ class TestVolumes(DriverTest):
         self.client.forget_volume.assert_called_once_with(VOLUME)
         self.client.detach_volume.assert_not_called()
         self.client.drain_volume.assert_not_called()
+
+    def test_a_volume_that_the_cache_keeps_lets_nova_start(self):
+        # Regression: nova-compute ended at each start.
+        self.server.host = 'compute-2'
+        self.client.forget_volume.side_effect = exceptions.ServiceUnavailable(
+            'away')
+        driver, disconnected = mock.Mock(), []
+        cached = volume_drivers.FormerVolumeDriver(driver,
+                                                   self.driver._volumes)
+        self.own['cleanup'].side_effect = \
+            lambda *_, **__: disconnected.append(
+                cached.disconnect_volume(self.connection, self.server))
+        self.clean_up()
+        self.assertEqual([None], disconnected)
+        driver.disconnect_volume.assert_called_once()
+        self.client.detach_volume.assert_not_called()
+        self.assertTrue(self.notes.has(VOLUME))
 
     def hard_reboot(self):
         """Do what Nova does to stop a server that it starts again."""

@@ -17,6 +17,7 @@ from unittest import mock
 # Before Nova itself, which may be missing.
 from tests.unit.nova import needs  # noqa: F401
 
+from nova.compute import manager
 from nova.compute import task_states
 from nova import exception
 from nova.virt.libvirt import driver as libvirt_driver
@@ -45,7 +46,8 @@ class HooksTest(test_driver.DriverTest):
         self.agent = Agent(self.order)
         self.patch(driver.local_client, 'LocalClient',
                    return_value=self.agent)
-        for name in ('power_off', 'power_on', 'reboot', 'destroy'):
+        for name in ('power_off', 'power_on', 'reboot', 'destroy', 'snapshot',
+                     'migrate_disk_and_power_off', '_create_guest'):
             self.patch(libvirt_driver.LibvirtDriver, name,
                        side_effect=lambda *_, name=name: self.order.append(
                            name))
@@ -61,9 +63,13 @@ class HooksTest(test_driver.DriverTest):
         self.instance.task_state = task_states.POWERING_OFF
         self.driver.power_off(self.instance, 60, 10)
         self.assertEqual(['power_off', 'shutdown'], self.order)
+
+    def test_one_that_is_off_stays_so_whether_it_was_saved_or_not(self):
+        # Regression: Nova took it for running, and stopped it again and again.
         self.required()
-        self.assertRaises(exception.InstancePowerOffFailure,
-                          self.driver.power_off, self.instance)
+        self.instance.task_state = task_states.POWERING_OFF
+        self.driver.power_off(self.instance)
+        self.assertEqual(['power_off', 'shutdown'], self.order)
 
     def test_not_when_it_is_off_for_a_moment_only(self):
         self.instance.task_state = task_states.RESIZE_MIGRATING
@@ -78,9 +84,31 @@ class HooksTest(test_driver.DriverTest):
     def test_what_has_to_be_saved_stays(self):
         self.required()
         self.instance.task_state = task_states.DELETING
-        self.assertRaises(exception.InstanceTerminationFailure,
+        # Regression: after another error Nova removes its ports.
+        self.assertRaises(exception.InstancePowerOffFailure,
                           self.driver.destroy, None, self.instance, None)
         self.assertEqual(['delete'], self.order)
+
+    def test_one_whose_volume_cannot_leave_keeps_its_network(self):
+        self.patch(libvirt_driver.LibvirtDriver, 'destroy',
+                   side_effect=exception.VolumeDetachFailed(
+                       volume_id='v', reason='dirty'))
+        self.instance.task_state = task_states.DELETING
+        error = self.assertRaises(exception.InstancePowerOffFailure,
+                                  self.driver.destroy, None, self.instance,
+                                  None)
+        self.assertIn('dirty', str(error))
+
+    def test_nova_keeps_the_network_of_a_server_that_stays(self):
+        self.required()
+        self.instance.task_state = task_states.DELETING
+        self.instance.get_network_info = lambda: ['port']
+        nova = mock.MagicMock(driver=self.driver)
+        self.assertRaises(
+            exception.InstancePowerOffFailure,
+            manager.ComputeManager._shutdown_instance, nova, mock.Mock(),
+            self.instance, [], notify=False)
+        nova._try_deallocate_network.assert_not_called()
 
     def test_not_when_its_disks_stay_or_it_never_started(self):
         self.instance.task_state = task_states.DELETING
@@ -104,5 +132,25 @@ class HooksTest(test_driver.DriverTest):
             self.assertRaises(
                 exception.InstanceRebootFailure, self.driver.reboot,
                 None, self.instance, None, 'HARD', share_info=[])
-        self.assertIn('middle of a restore', str(error))
-        self.assertEqual(['power_on', 'reboot'], self.order)
+            self.assertIn('middle of a restore', str(error))
+            self.assertEqual(['power_on', 'reboot'], self.order)
+            # Regression: Nova took half a disk to another host, or to Glance.
+            error = self.assertRaises(
+                exception.InstanceFaultRollback,
+                self.driver.migrate_disk_and_power_off, None, self.instance,
+                'host', None, None)
+            self.assertIn('middle of a restore', str(error.inner_exception))
+            self.assertRaises(
+                exception.NovaException, self.driver.snapshot, None,
+                self.instance, 'image', None)
+            self.assertRaises(
+                exception.InstancePowerOnFailure, self.driver._create_guest,
+                None, '<domain/>', self.instance)
+            self.assertEqual(['power_on', 'reboot'], self.order)
+            (folder / 'disk.rollback').unlink()
+            self.driver.migrate_disk_and_power_off(
+                None, self.instance, 'host', None, None)
+            self.driver.snapshot(None, self.instance, 'image', None)
+            self.driver._create_guest(None, '<domain/>', self.instance)
+        self.assertEqual(['migrate_disk_and_power_off', 'snapshot',
+                          '_create_guest'], self.order[2:])

@@ -293,6 +293,25 @@ class TestLook(LazyTest):
             self.look()
         self.assertEqual([], self.client.released)
 
+    def test_an_error_of_one_content_keeps_no_other_from_its_file(self):
+        # Regression: the round ended there, each time.
+        served = self.client.lazy()
+        other = {**served[0], 'content_id': 'e' * 64,
+                 'path': '/none', 'image_ids': []}
+        failed = []
+
+        def release(content_id):
+            if content_id == other['content_id']:
+                failed.append(content_id)
+                raise exceptions.NoSpace('full')
+            self.client.released.append(content_id)
+
+        with mock.patch.multiple(self.client, lazy=lambda: [other, *served],
+                                 release_lazy=release):
+            self.look()
+        self.assertEqual([other['content_id']], failed)
+        self.assertEqual([CONTENT_ID], self.client.released)
+
     def test_nothing_is_released_while_the_image_cache_is_away(self):
         self.folder.rmdir()
         self.look()
