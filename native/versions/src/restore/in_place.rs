@@ -3,15 +3,15 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use diffcache_core::task::{for_each_piece, Task};
+use diffcache_core::task::{for_each_in_order, Task};
 
 use crate::error::{Result, VersionsError};
 use crate::restore::{Image, Window};
 
 /// Bytes that are prepared and written at a time.
 const PIECE: u64 = 1 << 20;
-/// Pieces that are prepared, in parallel, before they are written.
-const BATCH: usize = 8;
+/// Pieces that are prepared while others are written.
+const AHEAD: usize = 8;
 const ZEROES: usize = 1 << 20;
 
 /// A disk that is written to.
@@ -86,18 +86,22 @@ impl Image<'_> {
         let pieces = pieces(ranges, block, self.size);
         let total = pieces.iter().map(|piece| piece.1).sum();
         let meter = task.meter(total);
-        let silent = task.silent();
-        for batch in pieces.chunks(BATCH) {
-            let windows = for_each_piece(&silent, batch.len() as u64, |at| {
-                let (start, len) = batch[at as usize];
-                self.window(start, len.next_multiple_of(block))
-            })?;
-            for (window, (start, len)) in windows.into_iter().zip(batch) {
+        let build = |(start, len): (u64, u64)| {
+            let window = self.window(start, len.next_multiple_of(block))?;
+            Ok::<_, VersionsError>((start, len, window))
+        };
+        for_each_in_order(
+            &task.silent(),
+            pieces,
+            AHEAD,
+            build,
+            |(start, len, window)| {
                 task.check()?;
-                write_window(&window, *start, *len, disk)?;
-                meter.add(*len);
-            }
-        }
+                write_window(&window, start, len, disk)?;
+                meter.add(len);
+                Ok(())
+            },
+        )?;
         Ok(total)
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use diffcache_base::output::Output;
 use diffcache_core::manifest::is_zero;
 use diffcache_core::source::{data_after, ReadAt};
-use diffcache_core::task::{for_each_piece, Task};
+use diffcache_core::task::{for_each_in_order, Task};
 use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER, TABLE_CLUSTERS};
 
@@ -23,8 +23,8 @@ use crate::store::Store;
 
 /// Bytes of a disk that one thread puts together at a time.
 const WINDOW: u64 = 4 << 20;
-/// Windows put together before they are written.
-const BATCH: u64 = 8;
+/// Windows that are put together while others are written.
+const AHEAD: usize = 4;
 
 /// A version's content.
 pub struct Image<'a> {
@@ -162,41 +162,52 @@ impl Image<'_> {
     /// wanted offset of a range.
     fn windows(
         &self,
-        next: &(dyn Fn(u64, u64) -> Result<Option<u64>> + Sync),
+        next: &dyn Fn(u64, u64) -> Result<Option<u64>>,
         task: &Task<'_>,
         each: &mut dyn FnMut(u64, Window) -> Result<()>,
     ) -> Result<()> {
         let meter = task.meter(self.size);
-        let silent = task.silent();
         let count = self.size.div_ceil(WINDOW);
+        let end = |window: u64| ((window + 1) * WINDOW).min(self.size);
         let mut first = 0;
-        while first < count {
+        let wanted = std::iter::from_fn(|| {
+            let from = first;
             // What nothing is wanted of costs no time, whatever size a damaged or forged version states.
-            let at = next(first * WINDOW, self.size)?.unwrap_or(self.size);
-            let skipped = (at / WINDOW).max(first).min(count) - first;
-            meter.add((skipped * WINDOW).min(self.size - first * WINDOW));
-            first += skipped;
-            let pieces = BATCH.min(count - first);
-            let windows = for_each_piece(&silent, pieces, |piece| {
-                let start = (first + piece) * WINDOW;
-                let len = WINDOW.min(self.size - start);
-                match next(start, start + len)? {
-                    Some(_) => self
-                        .window(start, len.next_multiple_of(CLUSTER.max(self.block())))
-                        .map(Some),
-                    None => Ok(None),
-                }
-            })?;
-            for (window, piece) in windows.into_iter().zip(0..) {
-                let start = (first + piece) * WINDOW;
-                if let Some(window) = window {
-                    each(start, window)?;
-                }
-                meter.add(WINDOW.min(self.size - start));
-            }
-            first += pieces;
-        }
+            let found = (from < count)
+                .then(|| self.wanted(next, from * WINDOW, end(from)))?
+                .transpose()?;
+            let found = found.map(|at| (at / WINDOW).max(from));
+            first = *found.as_ref().unwrap_or(&count) + 1;
+            Some(found)
+        });
+        let mut done = 0;
+        let build = |window: Result<u64>| {
+            let window = window?;
+            let start = window * WINDOW;
+            let len = (end(window) - start).next_multiple_of(CLUSTER.max(self.block()));
+            Ok::<_, VersionsError>((window, self.window(start, len)?))
+        };
+        for_each_in_order(&task.silent(), wanted, AHEAD, build, |(window, built)| {
+            each(window * WINDOW, built)?;
+            meter.add(end(window) - done);
+            done = end(window);
+            Ok(())
+        })?;
+        meter.add(self.size - done);
         Ok(())
+    }
+
+    /// Returns the first wanted offset from `start` on: most often it is before `end`.
+    fn wanted(
+        &self,
+        next: &dyn Fn(u64, u64) -> Result<Option<u64>>,
+        start: u64,
+        end: u64,
+    ) -> Result<Option<u64>> {
+        match next(start, end)? {
+            Some(found) => Ok(Some(found)),
+            None => next(end, self.size),
+        }
     }
 
     /// Writes the disk to a raw, sparse file, which appears when it is complete and durable. Returns the bytes written.
