@@ -22,6 +22,7 @@ import collections.abc
 import contextlib
 import os
 import pathlib
+import threading
 import time
 import typing
 
@@ -230,18 +231,25 @@ class Driver(base.Driver):
     @contextlib.contextmanager
     def open_for_write(self, image_id: str
                        ) -> collections.abc.Iterator[typing.BinaryIO]:
-        """Write what is read from the store to a file for the agent."""
-        with self._fills.begin(image_id) as file:
+        """Write what is read from the store to a file for the agent.
+
+        Whoever downloads the image has all of it then, and is not kept: the
+        agent gets the file from a thread.
+        """
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(self._fills.begin(image_id))
             if file is None:
-                with open(os.devnull, 'wb') as nothing:
-                    yield nothing
+                yield stack.enter_context(open(os.devnull, 'wb'))
                 return
             progress = self._fills.progress(file)
-            with self._agent.expecting(image_id, progress.is_slow):
-                yield file
-                file.flush()
-                progress.end()
-                self._hand_over(image_id, file)
+            stack.enter_context(self._agent.expecting(image_id,
+                                                      progress.is_slow))
+            yield file
+            file.flush()
+            progress.end()
+            # Not a daemon: the prefetcher's process waits for it at its end.
+            threading.Thread(target=self._hand_over, name='hand-over', args=(
+                image_id, file, stack.pop_all())).start()
 
     def is_at_site(self, image_id: str) -> bool:
         """Return whether a part of the image can be read without the WAN."""
@@ -272,15 +280,17 @@ class Driver(base.Driver):
         return (known['cached'] or known['file_arriving'] or known['planned']
                 or known['file_wan_bytes'] <= known['file_size'])
 
-    def _hand_over(self, image_id, file):
-        length = file.tell()
-        file.seek(0)
-        try:
-            self._agent.client.give_file(image_id, file, length)
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Could not cache image %s after its download: %s',
-                        image_id, error)
-            self._agent.fell_back(image_id, type(error).__name__, error)
+    def _hand_over(self, image_id, file, until_then):
+        """Give the agent a file, and then end what goes on until then."""
+        with until_then:
+            length = file.tell()
+            file.seek(0)
+            try:
+                self._agent.client.give_file(image_id, file, length)
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Could not cache image %s after its download: %s',
+                            image_id, error)
+                self._agent.fell_back(image_id, type(error).__name__, error)
 
     def _greet(self, path):
         try:

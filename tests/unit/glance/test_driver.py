@@ -15,6 +15,7 @@ import contextlib
 import importlib.util
 import io
 import pathlib
+import threading
 import unittest
 from unittest import mock
 
@@ -135,6 +136,31 @@ class DriverTest(base.TestCase):
     def write(self, data):
         with self.driver.open_for_write(IMAGE) as file:
             file.write(data)
+        self.until_handed_over()
+
+    def until_handed_over(self):
+        for thread in threading.enumerate():
+            if thread.name == 'hand-over':
+                thread.join()
+
+    def test_a_client_that_has_all_of_an_image_is_not_kept(self):
+        # Regression: its connection waited until the agent had the file.
+        self.agent.about.update(cached=False, file_wan_bytes=len(DATA) * 2)
+        may_end, given = threading.Event(), self.agent.give_file
+
+        def give(*arguments):
+            may_end.wait()
+            given(*arguments)
+
+        self.agent.give_file = give
+        with self.driver.open_for_write(IMAGE) as file:
+            file.write(DATA)
+        self.assertTrue(self.driver.is_cached(IMAGE))
+        self.assertEqual([], self.agent.given)
+        may_end.set()
+        self.until_handed_over()
+        self.assertEqual([(IMAGE, DATA)], self.agent.given)
+        self.assertEqual(([], []), (self.agent.expected, self.incomplete()))
 
     def incomplete(self):
         return [path.name for path in
@@ -208,6 +234,7 @@ class DriverTest(base.TestCase):
             self.assertEqual(DATA, self.read())
             with self.driver.open_for_write(IMAGE) as second:
                 second.write(b'nowhere')
+        self.until_handed_over()
         self.assertEqual([(IMAGE, DATA)], self.agent.given)
         self.assertEqual([], self.agent.expected)
         self.assertEqual([], self.incomplete())
