@@ -29,6 +29,8 @@ LOG = logging.getLogger(__name__)
 _PART = 0.1
 # Others are after this many seconds: longer than a weekend.
 _SECONDS = 3 * 86400.0
+# Images with these are returned to their own projects, and to administrators.
+_HIDDEN = ('private', 'shared')
 
 
 class AbsentImages:
@@ -51,17 +53,22 @@ class AbsentImages:
         with self._lock:
             self._deleted.add(image_id)
 
-    def update(self, missing: set[str], known: int) -> set[str]:
+    def update(self, missing: collections.abc.Set[str],
+               known: collections.abc.Mapping[str, str]) -> set[str]:
         """Note the images that a list of all lacked.
 
-        :param known: how many images it should have at least
+        :param known: visibility by image, of all that it should have at least
         :returns: those that count as deleted
         """
         now = self._clock()
+        hidden = {image_id for image_id, visibility in known.items()
+                  if visibility in _HIDDEN}
+        # Without its role the user has none of other projects in its list.
+        may_see = len(hidden) < 2 or not hidden <= missing
         with self._lock:
             self._since = {image_id: self._since.get(image_id, now)
                            for image_id in missing}
-            few = len(missing) <= max(1, _PART * known)
+            few = may_see and len(missing) <= max(1, _PART * len(known))
             self._gone = {image_id for image_id, since in self._since.items()
                           if few or now - since >= _SECONDS}
             kept = len(missing) - len(self._gone)
@@ -71,7 +78,7 @@ class AbsentImages:
                       ' been missing for %.0f hours. Check the role of the'
                       ' user of [glance]; if they were deleted, remove them'
                       ' with "diffcache-manage image delete".', len(missing),
-                      known, kept, _SECONDS / 3600)
+                      len(known), kept, _SECONDS / 3600)
         return set(self._gone)
 
     def is_gone(self, image_id: str) -> bool:

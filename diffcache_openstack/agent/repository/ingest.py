@@ -153,10 +153,11 @@ class Ingest:
         :raises RetryableError: the service does not answer
         """
         # In this order: one that is added meanwhile is not missing.
-        known = {record.id for record in self._repository.images()
+        known = {record.id: record.visibility
+                 for record in self._repository.images()
                  if record.os_hash_value and record.status != views.DELETED}
         images = {image.id: image for image in self._source.images()}
-        gone = self._absent.update(known - images.keys(), len(known))
+        gone = self._absent.update(known.keys() - images.keys(), known)
         # What must not be served comes before what may be.
         for image_id in gone:
             self._queue.add(image_id, 0)

@@ -16,6 +16,11 @@ from tests import base
 DAY = 86400.0
 
 
+def public(count):
+    """As many images that all projects see, of which some are missing."""
+    return {chr(ord('a') + number): 'public' for number in range(count)}
+
+
 class TestAbsentImages(base.TestCase):
 
     def setUp(self):
@@ -33,23 +38,34 @@ class TestAbsentImages(base.TestCase):
     def test_few(self):
         for known, missing in ((1, {'a'}), (2, {'a'}),
                                (100, set('abcdefghij'))):
-            self.assertEqual(missing, self.absent.update(missing, known))
+            self.assertEqual(missing, self.absent.update(missing,
+                                                         public(known)))
             self.assertTrue(self.absent.is_gone('a'))
             self.assertEqual({}, self.absent.report())
 
     def test_many_only_after_days(self):
         for known, missing in ((2, {'a', 'b'}), (100, set('abcdefghijk'))):
-            self.assertEqual(set(), self.absent.update(missing, known))
+            self.assertEqual(set(), self.absent.update(missing, public(known)))
             self.assertFalse(self.absent.is_gone('a'))
             self.assertEqual(missing, self.absent.report().keys())
         self.now = 2 * DAY
-        self.assertEqual(set(), self.absent.update({'a', 'z'}, 2))
+        self.assertEqual(set(), self.absent.update({'a', 'z'}, public(2)))
         self.now = 3 * DAY
         # Those that a list had meanwhile begin anew.
-        self.assertEqual({'a'}, self.absent.update({'a', 'b', 'z'}, 3))
+        self.assertEqual({'a'}, self.absent.update({'a', 'b', 'z'},
+                                                   public(3)))
         self.assertEqual({'b', 'z'}, self.absent.report().keys())
 
+    def test_all_that_only_administrators_see(self):
+        # Regression: few as they were, they were withdrawn at once when the
+        # user of [glance] lost its role.
+        hidden = {'p': 'private', 's': 'shared'}
+        known = public(100) | hidden
+        self.assertEqual(set(), self.absent.update(hidden.keys(), known))
+        self.assertEqual(hidden.keys(), self.absent.report().keys())
+        self.assertEqual({'p'}, self.absent.update({'p'}, known))
+
     def test_one_that_is_returned(self):
-        self.absent.update({'a', 'b'}, 2)
+        self.absent.update({'a', 'b'}, public(2))
         self.absent.forget('a')
         self.assertEqual({'b'}, self.absent.report().keys())
