@@ -192,7 +192,7 @@ where
                     .map(|piece| workers.submit(piece)),
             );
             match begun.pop_front() {
-                Some(result) => each(result.wait()??)?,
+                Some(result) => each(result.wait().ok_or(Cancelled)??)?,
                 None => return Ok(()),
             }
         }

@@ -7,8 +7,6 @@ use std::thread::Scope;
 
 use diffcache_base::locks::Unpoisoned;
 
-use crate::task::Cancelled;
-
 /// Threads that do the jobs they are given, in order of submission. The caller bounds how many it gives before it takes results. When this
 /// is dropped, the threads finish what they are doing, and begin nothing else.
 pub struct Workers<J, T> {
@@ -65,11 +63,8 @@ impl<J, T> Drop for Workers<J, T> {
 }
 
 impl<T> Submitted<T> {
-    /// Waits for the job's result.
-    ///
-    /// # Errors
-    /// `Cancelled` if its thread has panicked: then the scope's end does, too.
-    pub fn wait(self) -> Result<T, Cancelled> {
-        self.0.recv().map_err(|_| Cancelled)
+    /// Waits for the job's result; `None` if its thread has panicked: then the scope's end does, too.
+    pub fn wait(self) -> Option<T> {
+        self.0.recv().ok()
     }
 }

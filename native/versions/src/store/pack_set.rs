@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::Scope;
 
-use diffcache_core::task::Task;
+use diffcache_core::task::{Cancelled, Task};
 use diffcache_core::workers::{Submitted, Workers};
 
 use super::codec::VERSION;
@@ -395,7 +395,7 @@ impl PackSet {
             names,
             encoded,
         } = frame;
-        let (encoded, mut blocks) = encoded.wait()??;
+        let (encoded, mut blocks) = encoded.wait().ok_or(Cancelled)??;
         if self
             .writer
             .as_ref()
