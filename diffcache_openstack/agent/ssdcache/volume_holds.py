@@ -55,9 +55,11 @@ class Holds:
         :raises OSError: it cannot be kept
         """
         with self._lock:
-            found = self._read()
-            leases = found.setdefault(name, {})
-            leases[hold_id] = self._clock() + seconds
+            found, now = self._read(), self._clock()
+            leases = found[name] = {
+                other: until for other, until in found.get(name, {}).items()
+                if now < until}
+            leases[hold_id] = now + seconds
             if len(leases) > _MOST:
                 raise exceptions.Busy(
                     f'Volume {name} is held by {_MOST} operations of Cinder'

@@ -578,6 +578,8 @@ class TestHolds(HoldsTest):
         for number in range(100):
             self.hold(f'h{number}')
         self.assertRaises(exceptions.Busy, self.hold, 'one more')
+        self.end('h7')
+        self.hold('one more')
 
     def test_a_file_that_is_lost_has_operations_fail(self):
         self.attach()
