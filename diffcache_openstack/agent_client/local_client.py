@@ -330,10 +330,12 @@ class LocalClient:
         """Attach a volume to this host's SSD cache, without cached blocks.
 
         :param wanted: ``origin``, ``mode``, and maybe ``min``, ``max``,
-            ``weight``, ``sequential``, and ``nbd_reason``: why its server
-            has to reach it by NBD, none for any way
-        :returns: ``export``, ``socket`` and ``reconnect_delay``; and
-            ``vhost``, the socket to use instead, if there is one
+            ``weight``, ``sequential``, ``rates``, what it may do per
+            second, and ``nbd_reason``: why its server has to reach it by
+            NBD, none for any way
+        :returns: ``export``, ``socket`` and ``reconnect_delay``;
+            ``vhost``, the socket to use instead, if there is one; and
+            ``rates`` that the cache enforces
         :raises NotFound: the host has no SSD cache
         :raises NoSpace: it is full, or its device failed
         :raises Conflict: it does not take the volume

@@ -104,7 +104,7 @@ VOLUME_CACHE = Resource('volume_cache', {
             'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
             'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
             'sla', 'generation', 'explain', 'admission', 'losses',
-            'guest_path', 'guest_path_reason', 'updated_at'),
+            'guest_path', 'guest_path_reason', 'rates', 'updated_at'),
     **_closed('host')})
 
 VOLUME_CURVE = Resource('volume_curve', _open(

@@ -15,6 +15,7 @@ import typing
 
 from lxml import etree
 
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.nova import guest_disks
 from diffcache_openstack.nova import lazy_disks
 from nova.virt.libvirt import config as vconfig
@@ -86,6 +87,10 @@ class CachedDisk(vconfig.LibvirtConfigGuestDisk):
         self.auth_secret_type = None
         # Of files and block devices only.
         self.driver_io = None
+        if export.get('rates'):
+            # The cache enforces them.
+            for name in rates.NAMES:
+                setattr(self, f'disk_{name}', None)
         self._delay = str(export['reconnect_delay'])
 
     def format_dom(self) -> typing.Any:

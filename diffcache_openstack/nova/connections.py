@@ -17,6 +17,7 @@ import typing
 import oslo_messaging
 
 from diffcache_openstack.cached_volumes import origins
+from diffcache_openstack.cached_volumes import rates as volume_rates
 from diffcache_openstack.objects import volume_specs as qos
 from nova import context as nova_context
 from nova import exception as nova_exception
@@ -40,6 +41,17 @@ def specs(connection: Connection) -> dict[str, str]:
     found = mark(connection).get(
         'specs', connection.get('data', {}).get('qos_specs'))
     return found if isinstance(found, dict) else {}
+
+
+def rates(connection: Connection) -> volume_rates.Rates:
+    """Return what a volume may do per second.
+
+    As Nova, which has libvirt know nothing else.
+
+    :raises InvalidInput: the cache cannot enforce it
+    """
+    found = connection.get('data', {}).get('qos_specs')
+    return volume_rates.parse(found if isinstance(found, dict) else {})
 
 
 def is_held(connection: Connection) -> bool:

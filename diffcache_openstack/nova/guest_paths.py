@@ -21,6 +21,7 @@ import os
 import time
 import typing
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import connections
 from diffcache_openstack.nova import guest_disks
 import nova.conf
@@ -43,10 +44,6 @@ MOST_NODES = 4
 # The agent has a cache that was stopped serve its volumes again within.
 _SOCKET_SECONDS = 30.0
 _PAUSE_SECONDS = 0.5
-# Of a volume type: QEMU enforces them, the cache does not.
-_LIMITS = frozenset(
-    f'{what}_{unit}_sec{burst}' for what in ('total', 'read', 'write')
-    for unit in ('bytes', 'iops') for burst in ('', '_max'))
 
 
 def nbd_reason(connection: connections.Connection, instance: typing.Any,
@@ -61,9 +58,10 @@ def nbd_reason(connection: connections.Connection, instance: typing.Any,
     :param of_server: what keeps all volumes of a server on NBD, if anything
     """
     data = connection['data']
-    limits = _LIMITS.intersection(data.get('qos_specs') or ())
-    if limits:
-        return f'its type has limits ({", ".join(sorted(limits))})'
+    try:
+        connections.rates(connection)
+    except exceptions.InvalidInput as error:
+        return f'its type has limits that the cache cannot enforce: {error}'
     if data.get('logical_block_size') or data.get('physical_block_size'):
         return 'its storage has a block size of its own'
     disk = blockinfo.get_info_from_bdm(

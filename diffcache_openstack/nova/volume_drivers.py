@@ -16,6 +16,7 @@ import typing
 
 from oslo_utils import excutils
 
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import cached_disks
 from diffcache_openstack.nova import connections
@@ -122,6 +123,7 @@ class CachedVolumeDriver:
                     'mode': mode,
                     'holdable': connections.is_held(connection_info),
                     'attachment': mapping and mapping.attachment_id,
+                    'rates': _rates(connection_info),
                     'nbd_reason': self._cache.nbd_reason(
                         connection_info, instance, mapping)})
             self._check_seen(connection_info, export)
@@ -260,6 +262,19 @@ class RefusedVolumeDriver:
         :raises VolumeAttachFailed: always
         """
         raise _required(connection_info, self._reason)
+
+
+def _rates(connection: connections.Connection) -> rates.Rates:
+    """Return what the cache lets a volume do per second.
+
+    QEMU enforces what the cache cannot.
+    """
+    try:
+        return connections.rates(connection)
+    except exceptions.InvalidInput as error:
+        LOG.warning('QEMU limits volume %s: %s',
+                    connections.volume_id(connection), error)
+        return {}
 
 
 def _required(connection: connections.Connection, reason: object

@@ -13,6 +13,7 @@
 
 from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versioned
 
@@ -118,7 +119,8 @@ class VolumeCache(versioned.DiffCacheObject):
     ``explain`` says why it has this size, in sentences with numbers.
     ``losses`` are what its storage lost, for which its flushes fail: offset
     and length in bytes, such as ``1048576+4096``. ``guest_path_reason`` says
-    why its server reaches it by NBD; there is none for vhost-user.
+    why its server reaches it by NBD; there is none for vhost-user. ``rates``
+    are what it may do per second, such as ``total_iops_sec=500``.
     """
 
     VERSION = '1.0'
@@ -150,6 +152,8 @@ class VolumeCache(versioned.DiffCacheObject):
         'guest_path': fields.EnumField(choices.GUEST_PATHS,
                                        default=choices.NBD),
         'guest_path_reason': fields.StringField(nullable=True, default=None),
+        'rates': fields.ListOfStringsField(max_items=len(rates.NAMES),
+                                           default=[]),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,
                                              default=[]),
         'curve': fields.ObjectField('VolumeCurve', nullable=True,

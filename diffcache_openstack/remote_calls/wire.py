@@ -18,6 +18,7 @@ import typing
 
 from oslo_versionedobjects import fields as oslo_fields
 
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import hydration
@@ -142,7 +143,8 @@ VOLUME_SETTINGS = record(
     sla=fields.StringField(nullable=True),
     admission=fields.NonNegativeIntegerField(nullable=True))
 
-# All of them, and nothing of one volume alone.
+# All of them, and nothing of one volume alone. Rates that depend on the size
+# of a volume are left out.
 TYPE_SETTINGS = record(
     min=COUNT,
     max=fields.NonNegativeIntegerField(nullable=True),
@@ -151,4 +153,5 @@ TYPE_SETTINGS = record(
     mode=fields.EnumField(volume_cache.MODES),
     sla=fields.StringField(nullable=True),
     sequential=fields.NonNegativeIntegerField(nullable=True),
-    admission=fields.NonNegativeIntegerField(nullable=True))
+    admission=fields.NonNegativeIntegerField(nullable=True),
+    rates=record(**dict.fromkeys(rates.NAMES, COUNT)))

@@ -54,9 +54,10 @@ def send(path: str | os.PathLike[str], command: str, *,
         because the guest that had written has no memory any more
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit``, ``sequential`` and ``admission``, the latter two 0 for
-        none of its own; with ``recover``, ``origin``; with ``set``, any of
-        these but the origin; with
-        ``invalidate`` and ``detach``, ``discard_dirty``
+        none of its own, and ``rates``, what it may do per second by
+        :data:`~diffcache_openstack.cached_volumes.rates.NAMES`; with
+        ``recover``, ``origin``; with ``set``, any of these but the origin;
+        with ``invalidate`` and ``detach``, ``discard_dirty``
     :raises CacheUnreachable: no cache answers, or not in time
     :raises CommandRefused: for the reason that the cache gives
     """

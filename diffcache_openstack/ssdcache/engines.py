@@ -18,6 +18,7 @@ import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.cached_volumes import rates as volume_rates
 from diffcache_openstack.common import exceptions
 
 
@@ -36,6 +37,7 @@ class Attachment:
         0 for never
     :ivar admission: a block is cached at this reference to it; none for what
         the cache has
+    :ivar rates: what it may do per second, for all its clients
     """
 
     name: str
@@ -44,6 +46,7 @@ class Attachment:
     limit: int
     sequential: int = 0
     admission: int | None = None
+    rates: volume_rates.Rates = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +94,7 @@ class State:
         lengths in bytes
     :ivar vhost: path of the socket for its guest, if it is served by
         vhost-user, too
+    :ivar rates: what it may do per second
     """
 
     export: str
@@ -104,6 +108,7 @@ class State:
     admission: int = 1
     losses: tuple[tuple[int, int], ...] = ()
     vhost: str | None = None
+    rates: volume_rates.Rates = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +258,14 @@ class Engine(abc.ABC):
 
         :param sequential: as of :class:`Attachment`
         :param admission: as of :class:`Attachment`
+        :raises VolumeRefused: it is not attached
+        """
+
+    @abc.abstractmethod
+    def set_rates(self, name: str, rates: volume_rates.Rates) -> None:
+        """Change what a volume may do per second.
+
+        :param rates: all of them
         :raises VolumeRefused: it is not attached
         """
 

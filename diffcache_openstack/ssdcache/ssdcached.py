@@ -19,6 +19,7 @@ import typing
 from diffcache_openstack import _native
 from diffcache_openstack.cached_volumes import choices
 from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.cached_volumes import rates as volume_rates
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import engines
 
@@ -56,7 +57,8 @@ class SsdcachedEngine(engines.Engine):
             mode=attachment.mode, limit=attachment.limit,
             sequential=attachment.sequential,
             **({} if attachment.admission is None
-               else {'admission': attachment.admission}))
+               else {'admission': attachment.admission}),
+            rates=dict(attachment.rates))
         return _states(status)[name]
 
     def detach(self, name: str) -> None:
@@ -104,6 +106,9 @@ class SsdcachedEngine(engines.Engine):
                     ) -> None:
         self._send('set', volume=name, sequential=sequential,
                    admission=admission or 0)
+
+    def set_rates(self, name: str, rates: volume_rates.Rates) -> None:
+        self._send('set', volume=name, rates=dict(rates))
 
     def resize(self, name: str) -> None:
         self._send('resize', volume=name)
@@ -177,5 +182,5 @@ def _states(status: dict[str, typing.Any]) -> dict[str, engines.State]:
         engines.Traffic(**{field: each[field] for field in _TRAFFIC}),
         sequential=each['sequential'], admission=each['admission'],
         losses=tuple((start, length) for start, length in each['losses']),
-        vhost=each['vhost'])
+        vhost=each['vhost'], rates=each['rates'])
         for name, each in status['volumes'].items()}

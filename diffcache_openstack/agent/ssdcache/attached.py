@@ -36,7 +36,8 @@ def as_it_is(state: engines.State) -> volume_settings.VolumeSettings:
     """Return the settings of a volume that another program attached."""
     return volume_settings.VolumeSettings('', state.mode, state.limit,
                                           state.limit,
-                                          sequential=state.sequential)
+                                          sequential=state.sequential,
+                                          rates=state.rates)
 
 
 def known(store: volume_settings.SettingsStore, states: States

@@ -182,7 +182,7 @@ class CachedVolumes:
             if there is one;
             ``reconnect_delay``, seconds for which they wait for the cache;
             ``noted``, whether there is a note of it for
-            nova-compute
+            nova-compute; ``rates`` that the cache enforces
         :raises InvalidInput: the origin is not where it may be
         :raises NoSpace: the least sizes of all volumes exceed the cache, or
             its device failed
@@ -212,7 +212,8 @@ class CachedVolumes:
         return {'export': state.export, 'socket': self._engine.socket,
                 'vhost': vhost,
                 'reconnect_delay': self._options.reconnect_delay,
-                'noted': self._write_back.is_noted(name)}
+                'noted': self._write_back.is_noted(name),
+                'rates': dict(state.rates)}
 
     def _attach(self, name: str, wanted: volume_settings.VolumeSettings
                 ) -> engines.State:
@@ -232,7 +233,7 @@ class CachedVolumes:
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, _begins_in(changed.mode), room,
-                    *self._filters.of(name, changed)))
+                    *self._filters.of(name, changed), changed.rates))
             except exceptions.DiffCacheError:
                 self._division.renew(known)
                 raise
@@ -627,6 +628,8 @@ class CachedVolumes:
         with self._lock:
             self._division.shares(known, states)
             self._filters.change(name, before, wanted)
+        if wanted.rates != before.rates:
+            self._engine.set_rates(name, wanted.rates)
         if wanted.mode != states[name].mode:
             self._write_back.set_mode(name, wanted.mode)
         keep()

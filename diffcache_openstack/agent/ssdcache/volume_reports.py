@@ -17,6 +17,7 @@ import typing
 
 from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.cached_volumes import hot_blocks
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
@@ -116,6 +117,7 @@ def _volume(name: str, document: dict[str, typing.Any],
         **values, 'id': name, 'explain': explain,
         'curve': curve and _curve(curve),
         'generation': document['overrides']['generation'],
+        'rates': rates.lines(document['rates']),
         'losses': [f'{start}+{length}' for start, length
                    in document['losses'][:volume_cache.MOST_LOSSES]]})
 

@@ -20,6 +20,7 @@ import typing
 
 from diffcache_openstack.agent.ssdcache import volume_holds
 from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import rates as volume_rates
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_cache
@@ -56,6 +57,7 @@ class VolumeSettings:
     :ivar holdable: whether Cinder holds it before it reads it; without that
         it is not cached in write-back
     :ivar nbd_reason: why its server reaches it by NBD; none for vhost-user
+    :ivar rates: what it may do per second
     """
 
     origin: str
@@ -70,6 +72,7 @@ class VolumeSettings:
     attachment: str | None = None
     holdable: bool = True
     nbd_reason: str | None = BY_HAND
+    rates: volume_rates.Rates = dataclasses.field(default_factory=dict)
 
     @property
     def is_written_elsewhere(self) -> bool:
@@ -98,6 +101,8 @@ class TypeSettings:
     brings that again.
 
     :ivar attachment: that of the volume when its type was changed
+    :ivar rates: none for those that it was attached with, which depend on
+        its size
     """
 
     mode: str
@@ -109,6 +114,7 @@ class TypeSettings:
     sequential: int | None
     admission: int | None
     attachment: str | None = None
+    rates: volume_rates.Rates | None = None
 
     def concerns(self, wanted: VolumeSettings) -> bool:
         """Return whether a volume is still attached as it was."""
@@ -119,6 +125,8 @@ class TypeSettings:
         if not self.concerns(wanted):
             return wanted
         found = dataclasses.asdict(self)
+        if self.rates is None:
+            del found['rates']
         if wanted.is_written_elsewhere:
             del found['mode']
         return dataclasses.replace(wanted, **found)
@@ -215,7 +223,8 @@ def parse(document: dict[str, typing.Any]) -> VolumeSettings:
         'weight': _NUMBER, 'sequential': (int, _NONE),
         'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE),
         'admission': (int, _NONE), 'attachment': (str, _NONE),
-        'holdable': bool, 'nbd_reason': (str, _NONE)})
+        'holdable': bool, 'nbd_reason': (str, _NONE), 'rates': dict})
+    volume_rates.check(document.get('rates', {}))
     if not document.get('origin') or document.get('mode') not in choices.MODES:
         raise exceptions.InvalidInput(
             f'A volume in the SSD cache has an origin, and a mode of'

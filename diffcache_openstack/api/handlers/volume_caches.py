@@ -20,6 +20,7 @@ from diffcache_openstack.api.policies import volume_caches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import volume_caches as schemas
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.db.views import volume_cache_views
 from diffcache_openstack.objects import volume_specs
 
@@ -82,12 +83,16 @@ def follow_type(request: requests.Request, volume_id: str
     """Have a volume follow its type, whose QoS specs were changed.
 
     They take the place of those that it was attached with, until it is
-    attached again. Settings of the volume itself stay. Where the type says
-    that its volumes are not cached, the volume passes its cache by.
+    attached again. Settings of the volume itself stay, and limits that depend
+    on its size. Where the type says that its volumes are not cached, the
+    volume passes its cache by.
     """
-    specs = volume_specs.parse(request.document['volume_cache']['specs'])
-    request.services.volumes.follow_type(
-        request.context, volume_id, volume_specs.settings(specs))
+    specs = request.document['volume_cache']['specs']
+    settings = volume_specs.settings(volume_specs.parse(specs))
+    # Cinder computes others, which it keeps with the attachment.
+    if not rates.depend_on_size(specs):
+        settings['rates'] = rates.parse(specs)
+    request.services.volumes.follow_type(request.context, volume_id, settings)
     return {'volume_cache': _find(request, volume_id)[0]}
 
 

@@ -31,7 +31,7 @@ _VOLUME = common.closed({
     'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
     'losses': _TEXTS,
     'guest_path': {'type': 'string', 'enum': list(choices.GUEST_PATHS)},
-    'guest_path_reason': common.TEXT_OR_NULL,
+    'guest_path_reason': common.TEXT_OR_NULL, 'rates': _TEXTS,
     'generation': common.COUNT,
     'explain': _TEXTS, 'updated_at': common.INSTANT})
 
@@ -76,8 +76,9 @@ FOLLOW = common.closed({'volume_cache': common.closed({'specs': {
     'type': 'object', 'maxProperties': 100,
     'additionalProperties': {'type': 'string', 'maxLength': 255},
     'description': 'QoS specs of the volume\'s type, such as '
-                   '{"diffcache:ssd_cache": "write-through"}; specs with '
-                   'other names are ignored.'}})})
+                   '{"diffcache:ssd_cache": "write-through", '
+                   '"total_iops_sec": "500"}; specs with other names are '
+                   'ignored.'}})})
 ACT = common.closed({'action': {
     'type': 'string', 'enum': ['flush', 'invalidate', 'accept-loss'],
     'description': 'Write dirty blocks back to the storage (flush), also '

@@ -62,6 +62,8 @@ class VolumeCache(base.Resource):
     guest_path = resource.Body('guest_path')
     #: Why it is nbd.
     guest_path_reason = resource.Body('guest_path_reason')
+    #: What it may do per second, such as total_iops_sec=500.
+    rates = resource.Body('rates', type=list)
     generation = resource.Body('generation', type=int)
     #: Why its partition has this size.
     explain = resource.Body('explain', type=list)

@@ -18,6 +18,7 @@ import typing
 from cliff import columns
 
 from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common.commands import cells
 from diffcache_openstack.common.commands import cli
@@ -288,14 +289,34 @@ def _settings(**defaults: typing.Any) -> list[cli.Argument]:
                type=_BYTES),
         option('admission', 'Cache a block at the N-th reference to it; 0 for'
                ' the number that the cache was started with', metavar='N',
-               type=int, choices=range(choices.MAX_ADMISSION + 1))]
+               type=int, choices=range(choices.MAX_ADMISSION + 1)),
+        cli.Argument('--rates', metavar='NAME=NUMBER,...', type=_rates,
+                     help='Limits of what the volume does per second, named as'
+                          ' those of a volume type, such as'
+                          ' total_iops_sec=500,total_iops_sec_max=2000; none'
+                          ' for no limits.')]
+
+
+def _rates(text: str) -> rates.Rates:
+    """Parse limits.
+
+    :raises ArgumentTypeError: they cannot be enforced
+    """
+    pairs = [] if text == 'none' else text.split(',')
+    try:
+        found = {name: int(number) for name, number in (
+            pair.split('=') for pair in pairs)}
+        rates.check(found)
+    except (ValueError, exceptions.InvalidInput) as error:
+        raise argparse.ArgumentTypeError(f'{text!r}: {error}') from error
+    return found
 
 
 def _given(args: argparse.Namespace) -> dict[str, typing.Any]:
     """Return the settings that the options are, as the cache calls them."""
     found = {'limit': args.limit, 'mode': args.mode,
              'sequential': args.sequential_cutoff,
-             'admission': args.admission}
+             'admission': args.admission, 'rates': args.rates}
     return {name: value for name, value in found.items()
             if value is not None}
 

@@ -186,7 +186,7 @@ class TestVhost(VhostTest):
 
 
 class TestOthers(VhostTest):
-    """Volumes that servers reach by NBD, on the same host."""
+    """Volumes with limits, and volumes that servers reach by NBD."""
 
     def test_a_type_with_limits(self):
         volume = self.volume(self.volume_type({
@@ -194,8 +194,10 @@ class TestOthers(VhostTest):
         server = self.worker()
         self.attach(server, volume)
         self.boot_again(server, 2)
-        self.assert_nbd(server, volume, 'limits (total_iops_sec)')
-        self.assertIn('<total_iops_sec>', self.document(server))
+        self.assert_vhost(server, volume)
+        self.assertNotIn('<total_iops_sec>', self.document(server))
+        self.assertEqual({'total_iops_sec': 100000},
+                         self.cached()[volume]['rates'])
         self.assertEqual('0', self.guest_said(server, 'done', boot=2)['wrong'])
         self.detach(server, volume)
 

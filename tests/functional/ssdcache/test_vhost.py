@@ -16,6 +16,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 import unittest
 
 from diffcache_openstack.ssdcache import control
@@ -117,6 +118,13 @@ class TestVhost(test_attach.AttachTest):
         self.wait_for_rounds()
         control.send(self.control, 'set', volume='a', mode='write-back')
         self.wait_for_rounds()
+        control.send(self.control, 'set', volume='a',
+                     rates={'write_bytes_sec': 4 * PLACE})
+        begin = time.monotonic()
+        self.wait_for_rounds(2)
+        # A whole round but for what the bucket holds, and a request.
+        self.assertGreaterEqual(time.monotonic() - begin, (PLACES - 2) / 4)
+        control.send(self.control, 'set', volume='a', rates={})
         for _ in range(3):
             os.kill(self.process_of_guest(), signal.SIGKILL)
             self.wait_for_rounds(1)

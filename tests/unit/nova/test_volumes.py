@@ -96,7 +96,7 @@ class TestConnect(volume_cases.VolumesTest):
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
             'sequential': 1 << 20, 'admission': 2, 'holdable': False,
-            'attachment': 'at1',
+            'attachment': 'at1', 'rates': {},
             'nbd_reason': 'the memory of its server is not shared'})
         self.assertEqual({**EXPORT, 'mode': 'write-through', 'volume': VOLUME},
                          connection['data'][connections.KEY])
@@ -157,6 +157,32 @@ class TestConnect(volume_cases.VolumesTest):
                          dict(source.find('reconnect').attrib))
         self.assertEqual('7', document.findtext('iotune/read_iops_sec'))
         self.assertEqual(VOLUME, document.findtext('serial'))
+
+    def tuned(self, **limits):
+        """Return what libvirt is to know of a volume's limits."""
+        connection = self.connection()
+        connection['data']['qos_specs'] |= limits
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        wanted = self.client.attach_volume.call_args.args[1]
+        # As the agent answers.
+        self.assertEqual({}, connection['data'][connections.KEY]['rates'])
+        connection['data'][connections.KEY]['rates'] = wanted['rates']
+        disk = driver.get_config(connection, {'type': 'disk'})
+        document = etree.fromstring(disk.to_xml())
+        return wanted['rates'], document.find('iotune')
+
+    def test_the_cache_enforces_the_limits_of_a_type(self):
+        self.assertEqual(({'read_iops_sec': 7}, None),
+                         self.tuned(read_iops_sec='7', write_iops_sec='0'))
+
+    def test_qemu_enforces_limits_that_the_cache_does_not(self):
+        with self.assertLogs('diffcache_openstack.nova', 'WARNING') as logs:
+            wanted, found = self.tuned(read_iops_sec='7',
+                                       write_iops_sec_max='9')
+        self.assertIn('write_iops_sec_max=9', logs.output[0])
+        self.assertEqual({}, wanted)
+        self.assertEqual('7', found.findtext('read_iops_sec'))
 
     def test_nova_reads_and_writes_it_to_detach_it(self):
         connection = self.connection()

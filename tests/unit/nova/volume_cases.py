@@ -33,7 +33,7 @@ INSTANCE = types.SimpleNamespace(
     uuid='i', flavor=flavor.Flavor(extra_specs={}),
     image_meta=image_meta.ImageMeta.from_dict({}))
 EXPORT = {'export': '0' * 32, 'socket': '/run/nbd', 'reconnect_delay': 60,
-          'noted': False, 'vhost': None}
+          'noted': False, 'vhost': None, 'rates': {}}
 
 
 class Driver:

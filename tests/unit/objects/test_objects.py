@@ -51,7 +51,7 @@ FINGERPRINTS = {
     'SavedVersion': '1.0-b844c6a801a64dcf28c4f0d913eff9cc',
     'SizingDecision': '1.0-92c1fbdb009e5425e9997a4f7a881891',
     'SsdCache': '1.0-4c5458cbc81c6291ac433499dbaa5cb6',
-    'VolumeCache': '1.0-2c3df102c3b5f696c036cd8df8c5f16c',
+    'VolumeCache': '1.0-b5ee1e5970635df512a1e692b7e0e718',
     'VolumeCurve': '1.0-fae6af2e2603dfe097fd2546d53882d1',
     'VolumeUse': '1.0-c7dabfb04b60b5f6b4218cbeadc7cb0b',
     'SiteMap': '1.0-528ca404fc5933f7f1967a093633d774',

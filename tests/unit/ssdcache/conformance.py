@@ -121,6 +121,16 @@ class EngineConformance(base.TestCase):
                 found, sequential=one.sequential, admission=one.admission))
         self.refused(self.cache.set_filters, 'c', 0, 1)
 
+    def test_rates(self):
+        one = self.attach('a', 10, rates={'total_iops_sec': 500})
+        self.assertEqual({'total_iops_sec': 500}, one.rates)
+        rates = {'read_bytes_sec': 1 << 20, 'read_bytes_sec_max': 1 << 22}
+        self.cache.set_rates('a', rates)
+        self.assertEqual(rates, self.cache.volumes()['a'].rates)
+        self.cache.set_rates('a', {})
+        self.assertEqual({}, self.cache.volumes()['a'].rates)
+        self.refused(self.cache.set_rates, 'c', {})
+
     def test_resize(self):
         one = self.attach('a', 10)
         self.change_size('a', 2 * SIZE)

@@ -156,6 +156,7 @@ class FakeEngine(engines.Engine):
         self._volumes[name] = dataclasses.replace(
             known, mode=attachment.mode, limit=limit)
         self.set_filters(name, attachment.sequential, attachment.admission)
+        self.set_rates(name, attachment.rates)
         return self._volumes[name]
 
     def detach(self, name: str) -> None:
@@ -186,6 +187,11 @@ class FakeEngine(engines.Engine):
         self._volumes[name] = dataclasses.replace(
             self._volumes[name], sequential=sequential,
             admission=admission or 1)
+
+    def set_rates(self, name: str, rates) -> None:
+        self._check(name)
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], rates=dict(rates))
 
     def resize(self, name: str) -> None:
         self._check(name)

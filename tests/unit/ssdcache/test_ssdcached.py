@@ -45,7 +45,7 @@ class TestHeld(base.TestCase):
         return {'volumes': {'a': {
             **counts, 'export': 'e', 'sequential': 0, 'admission': 1,
             'mode': 'write-back', 'limit': 1, 'blocks': 1, 'dirty': 1,
-            'losses': [], 'vhost': None,
+            'losses': [], 'vhost': None, 'rates': {},
             'state': self.state}}}
 
     def test_dirty_blocks_of_held_volumes_alone_are_discarded(self):

@@ -44,6 +44,7 @@ _SHOWN: list[formats.Column] = [
     ('Losses', 'losses', cells.Lines),
     ('Guest Path', 'guest_path', None),
     ('Guest Path Reason', 'guest_path_reason', None),
+    ('Limits per Second', 'rates', cells.Lines),
     ('Reasons', 'explain', cells.Lines),
     ('Updated At', 'updated_at', cells.Time)]
 _HOSTS: list[formats.Column] = [

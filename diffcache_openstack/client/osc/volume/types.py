@@ -25,6 +25,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from diffcache_openstack.cached_volumes import choices
+from diffcache_openstack.cached_volumes import rates
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import hooks
@@ -202,7 +203,7 @@ def apply(manager: typing.Any, found: typing.Any) -> None:
 
 
 def _values(found: typing.Any, specs: typing.Any) -> dict[str, str]:
-    """Return what a type says of the cache, from both kinds of specs.
+    """Return what a type says of the cache, and limits that this enforces.
 
     :param specs: QoS specs of the type; None if it has none
     :raises CommandError: it cannot be used
@@ -214,7 +215,8 @@ def _values(found: typing.Any, specs: typing.Any) -> dict[str, str]:
     except volume_specs.SpecsError as error:
         raise exceptions.CommandError(
             f'Volume type {found.name} cannot be used: {error}') from error
-    return values
+    limits = {key: value for key, value in qos.items() if rates.is_limit(key)}
+    return {**values, **limits}
 
 
 def _check_consumer(found: typing.Any, specs: typing.Any,

@@ -61,7 +61,7 @@ class TestSizes(VolumesTest):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
                           'socket': '/fake/nbd', 'reconnect_delay': 30,
-                          'noted': False, 'vhost': None}, found)
+                          'noted': False, 'vhost': None, 'rates': {}}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):
@@ -299,6 +299,22 @@ class TestTypeThatWasChanged(VolumesTest):
         self.assertEqual((9, 2), self.engine.filters['a'])
         self.assertEqual({'a': 100, 'b': 900}, self.limits())
         self.assertNotEqual(revision, self.volumes.revision)
+
+    def test_limits_per_second(self):
+        one, two = {'total_iops_sec': 500}, {'read_bytes_sec': 1000}
+        self.attach('a', rates=one)
+        self.assertEqual(one, self.shown()['rates'])
+        settings = volume_specs.settings(volume_specs.Specs('write-through'))
+        self.volumes.follow_type('a', {**settings, 'rates': two})
+        self.assertEqual(two, self.shown()['rates'])
+        # The type has limits that depend on its size: those of Cinder.
+        self.follow()
+        self.assertEqual(one, self.shown()['rates'])
+        self.volumes.follow_type('a', {**settings, 'rates': {}})
+        self.attach('a', rates=one)
+        self.assertEqual({}, self.shown()['rates'])
+        self.attach('a', 'second', rates=one)
+        self.assertEqual(one, self.shown()['rates'])
 
     def test_a_hard_reboot_agrees(self):
         self.follow(max=100)

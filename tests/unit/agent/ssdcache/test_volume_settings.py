@@ -27,7 +27,7 @@ class TestParse(base.TestCase):
         full = {'origin': '/dev/a', 'mode': 'write-around', 'min': 1,
                 'max': 2, 'weight': 2.5, 'sequential': 3, 'priority': 4,
                 'sla': 'latency=2ms', 'admission': 15,
-                'attachment': 'x'}
+                'attachment': 'x', 'rates': {'total_iops_sec': 5}}
         self.assertEqual(volume_settings.VolumeSettings(**full),
                          volume_settings.parse(full))
 
@@ -39,7 +39,8 @@ class TestParse(base.TestCase):
                        {'sequential': 1.5},
                        {'weight': 0}, {'priority': '1'}, {'sla': 'good'},
                        {'admission': 0}, {'admission': 16},
-                       {'admission': True}, {'attachment': 1}, {'more': 1}):
+                       {'admission': True}, {'attachment': 1}, {'more': 1},
+                       {'rates': {'iops': 1}}, {'rates': None}):
             self.assertRaises(exceptions.InvalidInput, volume_settings.parse,
                               {**self.LEAST, **fields})
 

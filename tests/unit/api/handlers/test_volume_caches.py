@@ -145,6 +145,7 @@ class TestChanges(VolumesTest):
         self.assertEqual(('write-around', 100, 100, 2, 0), tuple(
             found[name] for name in ('mode', 'max', 'limit', 'admission',
                                      'generation')))
+        self.assertEqual(['read_iops_sec=7'], found['rates'])
         for specs in ({}, {key: 'off'}):
             status, body, _headers = self.put_specs(specs)
             self.assertEqual(('pass-through', 0), tuple(

@@ -145,6 +145,12 @@ class TestControl(SsdcacheTest):
                       admission=2),
             self.send('attach', 'v', '/dev/v', '--limit', 9, '--admission',
                       2))
+        for text, found in (
+                ('none', {}),
+                ('total_iops_sec=5,total_iops_sec_max=9',
+                 {'total_iops_sec': 5, 'total_iops_sec_max': 9})):
+            self.assertEqual(mock.call('c', 'set', volume='v', rates=found),
+                             self.send('set', 'v', '--rates', text))
         self.assertEqual(
             mock.call('c', 'set', volume='v', mode='pass-through'),
             self.send('set', 'v', '--mode', 'pass-through'))
@@ -152,6 +158,13 @@ class TestControl(SsdcacheTest):
             mock.call('c', 'set', volume='v', sequential=0, admission=0),
             self.send('set', 'v', '--sequential-cutoff', 0, '--admission',
                       0))
+
+    def test_limits_that_cannot_be_enforced(self):
+        for text in ('', 'iops=5', 'total_iops_sec', 'read_iops_sec_max=5',
+                     'total_iops_sec=x'):
+            code, _out, err = self.run_command(
+                'set', 'v', '--control', 'c', '--rates', text)
+            self.assertEqual(2, code, err)
 
     def test_table(self):
         with mock.patch('diffcache_openstack.ssdcache.control.send',

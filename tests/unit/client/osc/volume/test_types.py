@@ -327,7 +327,7 @@ class TestVolumesInUse(HookTest):
         self.use('e', 'h1', status='available')
         self.assertEqual(0, self.set('database', '--ssd-cache-max', '2GiB'))
         specs = {'diffcache:ssd_cache': 'write-through',
-                 'diffcache:ssd_cache:max': '2GiB'}
+                 'diffcache:ssd_cache:max': '2GiB', 'read_iops_sec': '9'}
         self.assertEqual([('a', specs), ('b', specs)], self.service.calls)
         self.assertEqual(
             '2 volumes of type database in use changed.\n1 volume of type'
