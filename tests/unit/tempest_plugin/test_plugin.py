@@ -14,6 +14,7 @@
 import importlib
 import importlib.util
 import pathlib
+from unittest import mock
 
 from oslo_config import cfg
 
@@ -71,6 +72,30 @@ class TestPlugin(base.TestCase):
             getattr(module, kind).setup_credentials()
         self.assertEqual(2 * [dict.fromkeys(
             ('network', 'subnet', 'router', 'dhcp'), False)], asked)
+
+    def test_listings_that_change_meanwhile(self):
+        module = importlib.import_module(
+            'diffcache_openstack.tempest_plugin.tests.api.base')
+        names, lists = ['a', 'b', 'c'], []
+
+        def fetch(path, limit=None, marker=''):
+            if limit is None:
+                lists.append(path)
+            elif len(lists) == 1:
+                names[:] = ['b', 'c']
+            after = [name for name in names if name > marker]
+            found = after[:limit]
+            return {'hosts': [{'name': name} for name in found],
+                    **({'hosts_links': []} if found != after else {})}
+
+        conf = mock.Mock()
+        conf.diffcache.timeout = 60
+        self.patch(module, 'CONF', conf)
+        test = module.ApiTest('assert_paged')
+        test.admin = mock.Mock(fetch=fetch)
+        test.assert_paged('hosts', 'hosts')
+        # Changed, as now, and as before.
+        self.assertEqual(3, len(lists))
 
     def test_folder_has_scenarios(self):
         tests, top = map(pathlib.Path, self.plugin.load_tests())

@@ -84,17 +84,35 @@ class ApiTest(test.BaseTestCase):
 
     def assert_paged(self, path: str, name: str, **query: typing.Any
                      ) -> None:
-        """Check that a listing in parts equals the whole listing."""
-        key = _KEYS.get(name, 'id')
-        whole = [each[key] for each in self.admin.fetch(path, **query)[name]]
-        found, marker = [], {}
+        """Check that a listing in parts equals the whole listing.
+
+        In a cloud in use, what changes meanwhile is listed anew.
+        """
+        deadline = time.monotonic() + CONF.diffcache.timeout
+        before, whole = None, self._whole(path, name, query)
+        while before != whole:
+            if time.monotonic() > deadline:
+                raise exceptions.TimeoutException(
+                    f'{path}: changes with each request')
+            found = self._in_parts(path, name, query, len(whole))
+            before, whole = whole, self._whole(path, name, query)
+        self.assertEqual(whole, found[:len(whole)])
+
+    def _whole(self, path: str, name: str, query: dict[str, typing.Any]
+               ) -> list[str]:
+        return _keys(self.admin.fetch(path, **query), name)
+
+    def _in_parts(self, path: str, name: str, query: dict[str, typing.Any],
+                  length: int) -> list[str]:
+        """List one entry by one, and one more than the length at most."""
+        found: list[str] = []
+        marker: dict[str, str] = {}
         while True:
             part = self.admin.fetch(path, limit=1, **marker, **query)
-            found += [each[key] for each in part[name]]
-            if f'{name}_links' not in part or len(found) > len(whole):
-                break
+            found += _keys(part, name)
+            if f'{name}_links' not in part or len(found) > length:
+                return found
             marker = {'marker': found[-1]}
-        self.assertEqual(whole, found[:len(whole)])
 
     def wait_for(self, path: str, name: str, field: str, value: str
                  ) -> dict[str, typing.Any]:
@@ -108,3 +126,9 @@ class ApiTest(test.BaseTestCase):
                 raise exceptions.TimeoutException(
                     f'{path}: {field} is {found[field]}, not {value}')
             time.sleep(_POLL)
+
+
+def _keys(listing: dict[str, typing.Any], name: str) -> list[str]:
+    """Return what identifies the entries of a listing."""
+    key = _KEYS.get(name, 'id')
+    return [each[key] for each in listing[name]]
