@@ -6,6 +6,7 @@
 //! the origin lacks, say whether they were written after a flush of their data.
 
 pub mod aligned;
+mod copies;
 pub mod disk;
 mod entries;
 pub mod failure;
@@ -325,9 +326,8 @@ impl Device {
     /// The device cannot be read.
     pub fn records(&self) -> io::Result<Vec<Option<VolumeRecord>>> {
         let mut areas = [(); COPIES].map(|()| vec![0; VOLUMES * VOLUME]);
-        for (area, at) in areas.iter_mut().zip(Superblock::volume_at(0)) {
-            self.disk().read_at(area, at)?;
-        }
+        let copies = areas.each_mut().map(Vec::as_mut_slice);
+        copies::read(self.disk(), copies, Superblock::volume_at(0), true)?;
         let [first, second] = areas.each_ref().map(|area| area.chunks_exact(VOLUME));
         let mut newest = self.newest.lock().unpoisoned();
         let pairs = (0..).zip(first.zip(second)).zip(newest.iter_mut());
@@ -419,10 +419,21 @@ impl Device {
 
 fn read_superblock(disk: &dyn Disk) -> Result<Superblock, DeviceError> {
     let mut copies = [[0; BLOCK]; COPIES];
+    let mut unreadable = None;
     for (copy, at) in copies.iter_mut().zip(Superblock::copies_at()) {
-        disk.read_at(copy, at)?;
+        match disk.read_at(copy, at) {
+            Err(error) if copies::is_unreadable(&error) => {
+                copy.fill(0);
+                unreadable = Some(error);
+            }
+            read => read?,
+        }
     }
-    Ok(Superblock::decode_any(copies.each_ref())?)
+    match (Superblock::decode_any(copies.each_ref()), unreadable) {
+        // What cannot be read may be the superblock of a cache.
+        (Err(_), Some(error)) => Err(error.into()),
+        (found, _) => Ok(found?),
+    }
 }
 
 /// Writes both copies, one after the other.

@@ -11,7 +11,7 @@ use super::format::{
     looks_dirty, DirtyVersion, Entry, Leaving, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY,
     VOLUMES,
 };
-use super::{write_superblock, Device};
+use super::{copies, write_superblock, Device};
 
 /// Entries that are read at once.
 const BATCH: u32 = 1 << 16;
@@ -84,10 +84,12 @@ impl Device {
                 Superblock::entry_at(first),
                 self.superblock.second_entry_at(first),
             ];
-            for (copy, at) in bytes.iter_mut().zip(at) {
-                copy.resize(count * ENTRY, 0);
-                self.disk.read_at(copy, at)?;
-            }
+            bytes
+                .iter_mut()
+                .for_each(|copy| copy.resize(count * ENTRY, 0));
+            let copies = bytes.each_mut().map(Vec::as_mut_slice);
+            // Entries that are no more than written are there once, and a power cut lost them.
+            copies::read(self.disk.as_ref(), copies, at, self.rebooted)?;
             for (next, slot) in (first..first + count as Slot).enumerate() {
                 if next % AHEAD == 0 {
                     ahead(&bytes[0][next * ENTRY..count.min(next + AHEAD) * ENTRY]);

@@ -3,6 +3,7 @@
 use diffcache_faulty::EIO;
 
 use super::*;
+use crate::device::format::Superblock;
 
 #[test]
 fn damaged_dirty_blocks_are_errors_until_they_are_written_or_lost() {
@@ -49,17 +50,14 @@ fn a_damaged_dirty_block_stops_neither_its_volume_nor_a_start() {
 
 /// Where the copies of the entry of the first slot are.
 fn entry_at() -> [u64; 2] {
-    let superblock = crate::device::format::Superblock {
+    let superblock = Superblock {
         capacity: 64,
         id: [0; 16],
         host: [0; 16],
         boot: [0; 16],
         seed: 0,
     };
-    [
-        crate::device::format::Superblock::entry_at(0),
-        superblock.second_entry_at(0),
-    ]
+    [Superblock::entry_at(0), superblock.second_entry_at(0)]
 }
 
 #[test]
@@ -134,7 +132,7 @@ fn a_record_of_which_both_copies_are_damaged_is_a_volume_that_is_held() {
     let setup = write_back(64);
     setup.write(0, 4096, 1);
     setup.flush();
-    for at in crate::device::format::Superblock::volume_at(0) {
+    for at in Superblock::volume_at(0) {
         setup.ssd.damage(at..at + 1, |bytes| bytes[0] ^= 1);
     }
     let other = MemoryDisk::new(8192);
@@ -170,6 +168,47 @@ fn a_block_that_cannot_be_read_loses_no_other_one() {
     setup.cache.flush_back(&volume).unwrap();
     assert_eq!((0, 5), (setup.dirty(), setup.origin_at(4096)));
     assert_eq!("ok", setup.cache.status().device.state);
+}
+
+/// Has what a range of the device has be unreadable until it is written, as a start does.
+fn lose_block(setup: &Setup, at: u64) {
+    let fails = Fault::new(Operation::Read, Effect::Error(EIO));
+    setup.ssd.inject(fails.within(at..at + 4096).times(2));
+}
+
+/// Regression: a start failed, with all volumes, by one block of the device that could not be read.
+#[test]
+fn a_start_needs_one_copy_of_what_it_reads() {
+    let superblocks = Superblock::copies_at();
+    let records = Superblock::volume_at(0);
+    let places = superblocks.into_iter().chain(records).chain(entry_at());
+    for at in places.map(|at| at - at % 4096) {
+        let setup = write_back(64);
+        setup.write(0, 4096, 1);
+        setup.flush();
+        lose_block(&setup, at);
+        let setup = setup
+            .restart_in(rebooted(), OPTIONS, Mode::WriteBack)
+            .unwrap();
+        assert_eq!((1, vec![1; 4096]), (setup.dirty(), setup.read(0, 4096)));
+        let ssd = setup.ssd.clone();
+        ssd.mend();
+        // Both copies are there again.
+        let copy = |at: u64| ssd.content()[at as usize..][..16].to_vec();
+        let [first, second] = entry_at().map(copy);
+        assert_eq!(first, second);
+    }
+}
+
+/// Entries that were not flushed are there once.
+#[test]
+fn a_start_fails_without_entries_that_the_end_of_the_process_left() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    lose_block(&setup, entry_at()[0] / 4096 * 4096);
+    let ssd = setup.ssd.clone();
+    assert!(setup.restart_in(PLACE, OPTIONS, Mode::WriteBack).is_err());
+    ssd.mend();
 }
 
 #[test]
