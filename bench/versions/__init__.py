@@ -59,11 +59,22 @@ CASES = (
                    cases.Option('written', 2048, 'MiB written in a row',
                                 quick=32)),
                ('qemu-img', 'qemu-system-x86_64')),
+    cases.Case('first', 'The first save of a raw disk and its restore, beside'
+               ' zstd and a durable write.', 'first:first', _PAGE, (
+                   cases.Option('disk', None, 'raw disk',
+                                kind=pathlib.Path),
+                   cases.Option('rounds', 5, 'times that each is measured',
+                                quick=1)), ('zstd',)),
     cases.Case('growth', 'Listing, saving and restoring a small disk in'
                ' stores of several sizes.', 'growth:growth', _PAGE, (
                    cases.Option('gib', (1.0, 10.0, 100.0), 'GiB of other'
                                 ' blocks in the store', many=True,
                                 selects=True, quick=(0.0625, 0.125)),)),
+    cases.Case('names', 'A save in stores of up to 100 TiB and a million'
+               ' versions, of which only the names exist.', 'names:names',
+               _PAGE, (cases.Option('tib', (1.0, 10.0, 100.0), 'TiB of other'
+                                    ' blocks in the store', many=True,
+                                    selects=True, quick=(0.01,)),)),
     cases.Case('saves', 'Many saves in a row, of one block each, and a prune.',
                'growth:saves', _PAGE, (
                    cases.Option('versions', 1000, 'saves', quick=4),)),

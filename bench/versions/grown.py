@@ -46,7 +46,8 @@ _PART = 2000
 _ZSTD_BLOCK = 128 << 10
 
 
-def _hash(data: bytes) -> bytes:
+def hashed(data: bytes) -> bytes:
+    """Return the BLAKE3 of some bytes."""
     # A file on a disk would be written there each time.
     with open(os.memfd_create('hashed'), 'wb') as stream:
         stream.write(data)
@@ -70,7 +71,7 @@ def _write_index(path: pathlib.Path, number: int) -> bytes:
         '<IIQII16x', frame * _FRAME_BLOCKS, _FRAME_BLOCKS,
         32 + frame * frame_bytes, frame_bytes, 1) for frame in frames)
     head += bytes(16 * (PACK_BLOCKS // _SECTION_BLOCKS))
-    check = _hash(head)
+    check = hashed(head)
     with open(path, 'wb') as stream:
         stream.write(head)
         stream.seek(PACK_BLOCKS * _NAME_BYTES, os.SEEK_CUR)
@@ -90,8 +91,8 @@ def _hooks(packs: list[int], noise: numpy.random.Generator) -> bytes:
     head = b'DCVHOOK1' + struct.pack('<II', 1, count)
     for at in range(0, count, _HOOK_SECTION):
         section = hooks[at:at + _HOOK_SECTION].tobytes()
-        head += section[:8] + _hash(section)[:16]
-    return head + hooks.tobytes() + _hash(head)
+        head += section[:8] + hashed(section)[:16]
+    return head + hooks.tobytes() + hashed(head)
 
 
 def _varint(number: int) -> bytes:
@@ -131,7 +132,7 @@ def map_of(number: int, packs: list[int]) -> tuple[bytes, int]:
     raw = b''.join(_varint(len(node)) for node in nodes) + b''.join(nodes)
     head = b'DCVMAP01' + struct.pack(
         '<4IQ', 1, number, 0, len(nodes), len(raw)) + _zstd(raw)
-    return head + _hash(head), len(nodes) - 1
+    return head + hashed(head), len(nodes) - 1
 
 
 def grow(directory: pathlib.Path, packs: int) -> None:

@@ -34,7 +34,7 @@ from diffcache_openstack.versions import version_store
 DISK_BLOCKS = 16384
 
 
-class _CountedStore(file.FileStore):
+class CountedStore(file.FileStore):
     """A store of files that counts requests, as an object server would.
 
     :ivar requests: what was asked for, and of which blob
@@ -63,7 +63,8 @@ class _CountedStore(file.FileStore):
                 'written': self.written_bytes,
                 'catalogue': self.catalogue_bytes}
 
-    def _count(self, what: str, name: str, size: int = 0) -> None:
+    def count(self, what: str, name: str, size: int = 0) -> None:
+        """Count a request, and the bytes of a catalogue."""
         self.requests.append(f'{what} {name}')
         if name.startswith(('head-', 'records-')):
             self.catalogue_bytes += size
@@ -74,31 +75,31 @@ class _CountedStore(file.FileStore):
         try:
             data = super().read(name, offset, length)
         finally:
-            self._count('read', name, len(data))
+            self.count('read', name, len(data))
         self.read_bytes += len(data)
         return data
 
     def size(self, name: str) -> int:
-        self._count('size', name)
+        self.count('size', name)
         return super().size(name)
 
     def create(self, name: str, data: bytes) -> None:
-        self._count('create', name, len(data))
+        self.count('create', name, len(data))
         self.written_bytes += len(data)
         super().create(name, data)
 
     def replace(self, name: str, data: bytes) -> None:
-        self._count('replace', name, len(data))
+        self.count('replace', name, len(data))
         self.written_bytes += len(data)
         super().replace(name, data)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
-        self._count('put', name)
+        self.count('put', name)
         self.written_bytes += path.stat().st_size
         super().put_file(name, path)
 
     def delete(self, name: str) -> None:
-        self._count('delete', name)
+        self.count('delete', name)
         super().delete(name)
 
 
@@ -161,7 +162,7 @@ class _Operations:
         with self.opened() as store:
             store.delete([store.versions('a')[0].id])
             stored = store.bytes_stored()
-        counted = _CountedStore(self.work / 'store')
+        counted = CountedStore(self.work / 'store')
         version_store.VersionStore.open(counted).prune()
         return counted.found() | {'stored': stored}
 
@@ -170,7 +171,7 @@ class _Operations:
 
         As from an agent, which knows the format of the disk.
         """
-        store = _CountedStore(self.work / 'store')
+        store = CountedStore(self.work / 'store')
         self.change()
         version_store.VersionStore.open(store).save([version_store.Disk(
             self.work / 'disk', 'a', format='raw')])
@@ -236,7 +237,7 @@ def _saves(work: pathlib.Path, versions: int) -> dict:
     noise = random.Random(1)
     blocks = 1024
     (work / 'disk').write_bytes(noise.randbytes(blocks * disks.BLOCK))
-    store = _CountedStore(work / 'store')
+    store = CountedStore(work / 'store')
     opened = version_store.VersionStore.open(store)
     disk = version_store.Disk(work / 'disk', 'a', format='raw')
     opened.save([disk])
@@ -259,7 +260,7 @@ def _saves(work: pathlib.Path, versions: int) -> dict:
     return {'saves': found, 'prune': pruned}
 
 
-def _spent(store: _CountedStore, work: collections.abc.Callable[[], object]
+def _spent(store: CountedStore, work: collections.abc.Callable[[], object]
            ) -> dict:
     store.clear()
     started = time.process_time()

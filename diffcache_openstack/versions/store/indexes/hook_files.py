@@ -13,7 +13,8 @@
 
 One name of a block in 32 is a *hook*: a file has the pack and slot of each.
 A save adds a file of the hooks of its own packs, and merges small files into
-it, so that their number grows with the logarithm of the store. What is missing
+it, so that there are few, and of a store of more than 128 GiB one for each of
+these, with blocks of 4 KiB. A hook is searched in all of them. What is missing
 or damaged of them costs nothing but space: blocks that have copies are stored
 again. A prune writes such files anew.
 """
