@@ -7,6 +7,7 @@ pub mod groups;
 pub mod journal;
 pub mod new_packs;
 mod overlay;
+pub mod recent;
 pub mod scan;
 pub mod scan_state;
 pub mod spool;
@@ -30,7 +31,6 @@ use crate::save::overlay::overlay;
 use crate::save::scan::{Scan, Target};
 use crate::save::scan_state::ScanState;
 use crate::save::spool::{Spool, SPOOLED};
-use crate::store::crypt::Name;
 use crate::store::map::MapFile;
 use crate::store::nodes::{push_run, BlockRef, NodeRef, Run};
 use crate::store::pack_set::{PackOptions, PackSet, Written};
@@ -238,10 +238,12 @@ fn resume_packs(
         frames,
         rest,
     } = interrupted;
-    let written = frames.iter().flat_map(|frame| &frame.names);
-    let names: Vec<Name> = written.chain(&rest.names).copied().collect();
-    let is_whole = packs.resume(&frames, rest)?;
-    Ok(is_whole.then(|| (state, NewPacks::new(packs, names))))
+    let left = rest.names.clone();
+    if !packs.resume(&frames, rest)? {
+        return Ok(None);
+    }
+    let names = frames.iter().flat_map(|frame| &frame.names).chain(&left);
+    Ok(Some((state, NewPacks::new(packs, names.copied()))))
 }
 
 /// A hash of all that decides what the save finds, and where it puts that.

@@ -1,11 +1,11 @@
 //! Blocks that are new to a store and not in a pack yet.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::{Result, VersionsError};
+use crate::save::recent::Recent;
 use crate::store::crypt::{Cipher, Name, SEAL_LEN};
 use crate::store::nodes::BlockRef;
 use crate::store::pack_index::CHECK_LEN;
@@ -24,7 +24,8 @@ pub struct Spool {
     names: Vec<Name>,
     /// Of these, the ones that are in the journal.
     recorded: usize,
-    known: HashMap<Name, u32>,
+    /// The slots of the last ones.
+    known: Recent<u32>,
     /// Bytes that a block takes in the file.
     step: usize,
 }
@@ -59,7 +60,7 @@ impl Spool {
             cipher: store.cipher.clone(),
             names: Vec::new(),
             recorded: 0,
-            known: HashMap::new(),
+            known: Recent::default(),
             step: store.block_size as usize + sealing,
         })
     }
@@ -74,7 +75,12 @@ impl Spool {
         self.recorded = self.names.len();
         let whole = (0..self.recorded as u32).all(|slot| self.has(slot));
         match whole {
-            true => self.known = self.names.iter().copied().zip(0..).collect(),
+            true => {
+                self.known.clear();
+                for (name, slot) in self.names.iter().zip(0..) {
+                    self.known.insert(*name, slot);
+                }
+            }
             false => self.clear()?,
         }
         Ok(whole)
@@ -204,7 +210,7 @@ mod tests {
             again.file.write_all_at(&[9], at).unwrap();
             let mut torn = Spool::open(&path, &store).unwrap();
             assert!(!torn.resume(&written[..3]).unwrap());
-            assert!(torn.names.is_empty() && torn.known.is_empty());
+            assert!(torn.names.is_empty() && torn.find(&written[0].names[0]).is_none());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::save::disk::{Format, Place};
+use crate::store::crypt::Name;
 use crate::store::frames::Encoder;
 use crate::store::pack_index::{PackIndex, FRAME_BLOCKS};
 use crate::store::pack_set::{PackWriter, PACK_RAW};
