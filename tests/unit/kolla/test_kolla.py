@@ -180,7 +180,8 @@ class RoleTest(KollaTestCase):
                 found += 1
         self.assertGreater(found, 30)
 
-    def test_no_service_of_a_compute_host_has_an_account(self):
+    def services_with(self, pattern: str) -> dict[str, set[str]]:
+        """Return the services whose configuration has what matches."""
         text = (ROLE / 'templates/diffcache.conf.j2').read_text()
         services, users = [], {}
         for line in text.partition('{% endmacro %}')[2].splitlines():
@@ -188,12 +189,25 @@ class RoleTest(KollaTestCase):
                 services.append(set(re.findall("'(diffcache-[a-z]+)'", line)))
             elif line.startswith('{% endif'):
                 services.pop()
-            elif account := re.search(r"account\('(\w+)'\)", line):
-                users[account[1]] = services[-1]
+            elif found := re.search(pattern, line):
+                users[found[1]] = services[-1]
+        return users
+
+    def test_no_service_of_a_compute_host_has_an_account(self):
+        # The conductor asks Cinder for the volumes of policies.
+        controllers = {'diffcache-conductor', 'diffcache-api'}
         self.assertEqual({
-            'nova': {'diffcache-conductor', 'diffcache-api'},
-            'cinder': {'diffcache-api'}, 'keystone_authtoken': {
-                'diffcache-api'}, 'glance': {'diffcache-repository'}}, users)
+            'nova': controllers, 'cinder': controllers,
+            'keystone_authtoken': {'diffcache-api'},
+            'glance': {'diffcache-repository'}},
+            self.services_with(r"account\('(\w+)'\)"))
+
+    def test_who_listens_to_notifications_has_their_broker(self):
+        # Kolla may send them to another one than messages of RPC.
+        self.assertEqual(
+            {'notifications': {'diffcache-conductor',
+                               'diffcache-repository'}},
+            self.services_with(r'^\[(notifications)\]'))
 
     def test_the_queue_manager_has_a_directory_for_its_lock(self):
         # oslo.messaging ends every service at its first message otherwise.
