@@ -27,7 +27,6 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 
 _AUTHORITY_DAYS = 3650
-_HOST_DAYS = 365
 _COMMON_NAME = x509.oid.NameOID.COMMON_NAME
 _PEM = serialization.Encoding.PEM
 
@@ -40,8 +39,10 @@ def create_authority(key_path: pathlib.Path, certificate_path: pathlib.Path
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name('DiffCache agents')
-    certificate = _begin(name, name, key.public_key(), _AUTHORITY_DAYS
-                         ).add_extension(
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now,
+        now + datetime.timedelta(days=_AUTHORITY_DAYS)).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     ).add_extension(_of_key(key.public_key()), critical=False).sign(
         key, hashes.SHA256())
@@ -51,7 +52,7 @@ def create_authority(key_path: pathlib.Path, certificate_path: pathlib.Path
 def create_certificate(authority: tuple[pathlib.Path, pathlib.Path],
                        names: tuple[str, ...], key_path: pathlib.Path,
                        certificate_path: pathlib.Path) -> None:
-    """Create a host's key and certificate.
+    """Create a host's key and certificate, valid as long as the authority.
 
     :param authority: files of its key and certificate
     :param names: names and addresses under which peers reach the agent
@@ -65,8 +66,10 @@ def create_certificate(authority: tuple[pathlib.Path, pathlib.Path],
         raise exceptions.InvalidInput(
             f'{authority[0]} is not the key of an authority of agents.')
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = _begin(_name(names[0]), issuer.subject, key.public_key(),
-                         _HOST_DAYS).add_extension(
+    certificate = x509.CertificateBuilder(
+        issuer.subject, _name(names[0]), key.public_key(),
+        x509.random_serial_number(), datetime.datetime.now(datetime.UTC),
+        issuer.not_valid_after_utc).add_extension(
         x509.SubjectAlternativeName([_general(each) for each in names]),
         critical=False).add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(
@@ -88,13 +91,6 @@ def _general(text: str) -> x509.GeneralName:
 
 def _of_key(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
     return x509.SubjectKeyIdentifier.from_public_key(key)
-
-
-def _begin(subject, issuer, key, days):
-    now = datetime.datetime.now(datetime.UTC)
-    return x509.CertificateBuilder(
-        issuer, subject, key, x509.random_serial_number(), now,
-        now + datetime.timedelta(days=days))
 
 
 def _write(key_path, key, certificate_path, certificate):

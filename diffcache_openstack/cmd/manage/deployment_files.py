@@ -84,7 +84,7 @@ class Deployment:
             keystone: str) -> 'Deployment':
         """Return one with passwords of its own."""
         return cls(controller, repository, site, keystone,
-                   *(secrets.token_urlsafe(24) for _password in range(3)))
+                   *(secrets.token_hex(24) for _password in range(3)))
 
 
 class Files:
@@ -267,7 +267,10 @@ def _repository(deployment: Deployment) -> Groups:
 
 _COMPUTE: Groups = {'agent': {
     'cache_capacity': '50GB', 'socket_group': 'diffcache-nova',
-    'output_directories': '/var/lib/nova/instances'}}
+    'output_directories': '/var/lib/nova/instances'},
+    # Nobody was asked for the rate of the link.
+    'fill': {'# Bytes per second that fills of the cache may take of the link;'
+             ' without a limit:\n#max_rate': '2MB'}}
 # What nova.conf of a compute host has besides.
 _NOVA = '''[DEFAULT]
 config_source = diffcache_hook
@@ -286,21 +289,32 @@ def _services(deployment: Deployment) -> str:
     api = deployment.controller.address
     conf = f'{deployment.controller.name}/{_CONF}'
     return f'''#!/bin/sh
-# Run once on the controller, as root, with an administrator's OS_ variables.
+# Run on the controller, as root, with an administrator's OS_ variables. It can
+# be run again, such as after it failed.
 set -eu
 here=$(dirname "$0")
+broker_password={deployment.broker_password}
+database_password={deployment.database_password}
+keystone_password={deployment.keystone_password}
 # MariaDB no longer has the name of MySQL's client everywhere.
 "$(command -v mariadb || command -v mysql)" <<SQL
-CREATE DATABASE diffcache CHARACTER SET utf8mb4;
-CREATE USER diffcache IDENTIFIED BY '{deployment.database_password}';
+CREATE DATABASE IF NOT EXISTS diffcache CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS diffcache IDENTIFIED BY '$database_password';
+ALTER USER diffcache IDENTIFIED BY '$database_password';
 GRANT ALL ON diffcache.* TO diffcache;
 SQL
-rabbitmqctl add_user diffcache '{deployment.broker_password}'
+rabbitmqctl add_user diffcache "$broker_password" ||
+    rabbitmqctl change_password diffcache "$broker_password"
 rabbitmqctl set_permissions diffcache '.*' '.*' '.*'
-openstack user create --password '{deployment.keystone_password}' diffcache
+openstack user create --or-show --password="$keystone_password" diffcache
+openstack user set --password="$keystone_password" diffcache
 openstack role add --project service --user diffcache admin
-openstack service create --name diffcache diffcache
-openstack endpoint create --region "${{OS_REGION_NAME:-RegionOne}}" \\
+openstack service show diffcache >/dev/null 2>&1 ||
+    openstack service create --name diffcache diffcache
+region=${{OS_REGION_NAME:-RegionOne}}
+endpoints=$(openstack endpoint list --service diffcache --region "$region" \\
+    --interface public -f value -c ID)
+test -n "$endpoints" || openstack endpoint create --region "$region" \\
     diffcache public http://{api}:8796
 diffcache-manage --config-file "$here/{conf}" db sync
 '''

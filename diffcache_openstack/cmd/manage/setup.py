@@ -22,7 +22,7 @@ from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 
 _NAME = r'[A-Za-z0-9][A-Za-z0-9._-]{0,254}'
-_MACHINE = re.compile(rf'({_NAME})(?:=([A-Za-z0-9][A-Za-z0-9.:-]{{0,254}}))?')
+_MACHINE = re.compile(rf'({_NAME})(?:=([A-Za-z0-9][A-Za-z0-9.-]{{0,254}}))?')
 
 
 def _machine(text: str) -> deployment_files.Machine:
@@ -30,7 +30,8 @@ def _machine(text: str) -> deployment_files.Machine:
     found = _MACHINE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no host name, nor NAME=ADDRESS')
+            f'{text!r} is no host name, nor NAME=ADDRESS with a name or an'
+            f' IPv4 address')
     return deployment_files.Machine(found[1], found[2] or found[1])
 
 
@@ -102,7 +103,9 @@ class Setup(base.Command):
                 self._tell(parsed_args.directory, machine.name,
                            'diffcache-agent, and add its nova.conf to Nova\'s')
             else:
-                self._say(f'{machine.name} has files already: unchanged.')
+                self._say(f'{machine.name} has files already: unchanged. Move'
+                          f' {parsed_args.directory}/{machine.name} away to'
+                          f' have new keys and certificates issued.')
         self._say('Then run "diffcache-manage doctor" on each machine as the'
                   ' user diffcache.')
 

@@ -11,6 +11,7 @@
 #    under the License.
 """Tests of ``diffcache-manage setup``."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -18,6 +19,9 @@ import shutil
 import stat
 import subprocess
 
+from cryptography import x509
+
+from diffcache_openstack.cmd.manage import deployment_files
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.conf import opts
 from tests.unit.agent.data_plane import planes
@@ -67,23 +71,76 @@ class TestSetup(SetupTest):
         self.assertIn('diffcache-conductor, diffcache-api and'
                       ' diffcache-repository', line)
 
+    def run_services(self, **programs: str):
+        """Run the script of services with programs that are there.
+
+        :param programs: what those are to do that are no true
+        """
+        directory = self.directory / 'programs'
+        directory.mkdir()
+        for name in ('cat', 'dirname', 'sh', 'test'):
+            (directory / name).symlink_to(shutil.which(name))
+        for name, does in {'mariadb': ':', 'rabbitmqctl': ':',
+                           'openstack': ':', 'manage': ':', **programs
+                           }.items():
+            path = directory / name.replace('manage', 'diffcache-manage')
+            path.write_text(f'#!{directory}/sh\n{does}\n')
+            path.chmod(0o755)
+        subprocess.run([directory / 'sh', self.made / 'services.sh'],
+                       check=True, env={'PATH': str(directory)})
+
     def test_the_client_of_the_database_has_either_name(self):
         # Debian 13 has no program "mysql" beside a MariaDB.
         self.setup(*ANSWERS, '--compute', 'h1')
-        programs = self.directory / 'programs'
-        programs.mkdir()
         said = self.directory / 'said'
-        for name in ('cat', 'dirname', 'sh'):
-            (programs / name).symlink_to(shutil.which(name))
-        for name in ('mariadb', 'rabbitmqctl', 'openstack',
-                     'diffcache-manage'):
-            path = programs / name
-            takes = f'cat >{said}' if name == 'mariadb' else ':'
-            path.write_text(f'#!{programs}/sh\n{takes}\n')
-            path.chmod(0o755)
-        subprocess.run([programs / 'sh', self.made / 'services.sh'],
-                       check=True, env={'PATH': str(programs)})
-        self.assertIn('CREATE DATABASE diffcache', said.read_text())
+        self.run_services(mariadb=f'cat >{said}')
+        text = said.read_text()
+        self.assertIn('CREATE DATABASE IF NOT EXISTS diffcache', text)
+        password = re.search(':([^:@]+)@', self.group('ctl', 'database'))[1]
+        self.assertEqual(2, text.count(f"IDENTIFIED BY '{password}'"))
+
+    def test_services_are_created_again_after_a_failure(self):
+        # All is there: whatever would be created twice fails.
+        self.setup(*ANSWERS, '--compute', 'h1')
+        said = self.directory / 'said'
+        self.run_services(
+            rabbitmqctl=f'echo "$1 $2" >>{said}; test "$1" != add_user',
+            openstack='case "$1 $2 $3" in "user create --or-show") ;;'
+                      ' "endpoint list"*) echo 0a1b ;;'
+                      ' *create*) exit 1 ;; esac',
+            manage=f'echo "$3 $4" >>{said}')
+        self.assertEqual(
+            ['add_user diffcache', 'change_password diffcache',
+             'set_permissions diffcache', 'db sync'],
+            said.read_text().splitlines())
+
+    def test_passwords_are_no_options(self):
+        # One that began with "-" was taken as an option of the command.
+        machine = deployment_files.Machine('c', 'c')
+        for value in dataclasses.astuple(deployment_files.Deployment.new(
+                machine, machine, 's', 'k'))[-3:]:
+            self.assertRegex(value, '^[0-9a-f]{48}$')
+
+    def test_the_rate_of_fills_is_proposed_to_compute_hosts(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        self.assertIn('\n#max_rate = 2MB\n', self.group('h1', 'fill'))
+        self.configured('h1')
+
+    def test_a_host_whose_files_were_moved_away_gets_new_ones(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        before = (self.made / 'h1' / 'agent-tls.pem').read_bytes()
+        (self.made / 'h1').rename(self.directory / 'old')
+        self.setup('--compute', 'h1')
+        after = (self.made / 'h1' / 'agent-tls.pem').read_bytes()
+        self.assertNotEqual(before, after)
+
+    def test_certificates_are_valid_as_long_as_their_authority(self):
+        self.setup(*ANSWERS, '--compute', 'h1')
+        ends = [x509.load_pem_x509_certificate(
+            (self.made / name).read_bytes()).not_valid_after_utc
+            for name in ('authority/agents-ca.pem', 'h1/agent-tls.pem',
+                         'hub/agent-tls.pem')]
+        self.assertEqual(1, len(set(ends)))
 
     def test_nothing_is_written_of_a_host_that_is_the_controller(self):
         result = self.run_words('setup', str(self.made), *ANSWERS,
@@ -139,9 +196,9 @@ class TestSetup(SetupTest):
                     if password in path.read_text()}
              for name in ('ctl', 'hub', 'h1')})
         script = (self.made / 'services.sh').read_text()
-        for line in (f"IDENTIFIED BY '{database}'",
-                     f"rabbitmqctl add_user diffcache '{broker}'",
-                     f"user create --password '{keystone}' diffcache"):
+        for line in (f'database_password={database}\n',
+                     f'broker_password={broker}\n',
+                     f'keystone_password={keystone}\n'):
             self.assertIn(line, script)
 
     def test_keys_are_of_their_hosts_and_open_to_their_owner_alone(self):
@@ -193,6 +250,9 @@ class TestSetup(SetupTest):
         self.assertFalse(self.made.exists())
         self.assert_fails(2, 'is no host name', 'setup', made, '--compute',
                           '../h1')
+        # Its files would need brackets, and another address to listen on.
+        self.assert_fails(2, 'a name or an IPv4 address', 'setup', made,
+                          '--compute', 'h1=2001:db8::7')
         self.setup(*ANSWERS, '--compute', 'h1')
         self.assert_fails(1, 'hub is the controller or the repository',
                           'setup', made, '--compute', 'hub')
