@@ -231,8 +231,10 @@ def format_cache() -> None:
     run('install', '-d', '-o', 'diffcache', '-g', 'diffcache',
         '/run/diffcache-ssdcache')
     process = subprocess.Popen(
-        ['runuser', '-u', 'diffcache', '-g', 'diffcache', '-G', 'disk', '--',
-         'diffcache-ssdcache', '--format'], stdout=subprocess.PIPE, text=True)
+        # As the page on SSD caches has it.
+        ['runuser', '-u', 'diffcache', '-g', 'diffcache', '-G', 'disk',
+         '-G', 'diffcache-nbd', '--', 'diffcache-ssdcache', '--format'],
+        stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if 'ready' not in process.stdout.readline():
         raise RuntimeError('the cache was not formatted')
