@@ -23,6 +23,7 @@ import importlib.metadata
 from oslo_config import cfg
 import prometheus_client
 
+from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.local import file_usage
@@ -203,6 +204,13 @@ class HostValues:
             found.counter('repository_failures', 'Transfers from the'
                           ' repository that failed.', each['failures'],
                           repository=name)
+
+
+def certificate_values(found: metrics.Families, conf: cfg.ConfigOpts) -> None:
+    """Add until when this host and its peers authenticate each other."""
+    found.gauge('cert_expiry_timestamp_seconds', 'When this host\'s'
+                ' certificate for transfers expires, since 1970.',
+                identity.certificate_end(conf))
 
 
 def scrub_values(found: metrics.Families, reader: scrub.Scrub) -> None:

@@ -405,6 +405,7 @@ class Agent(service.Service):
             self.conf, self.plane, self.host, self.filler, self.requests,
             self._usage, self._patch_requests.counts)
         parts: dict[typing.Callable[..., None], typing.Any] = {
+            agent_metrics.certificate_values: self.conf,
             agent_metrics.scrub_values: self._scrub,
             agent_metrics.move_values: self._moves,
             agent_metrics.flush_values: self._volumes,

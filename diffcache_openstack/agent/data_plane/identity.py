@@ -16,6 +16,7 @@ import pathlib
 import threading
 import typing
 
+from cryptography import x509
 from oslo_config import cfg
 from oslo_log import log
 
@@ -80,6 +81,22 @@ def read_keys(conf: cfg.ConfigOpts) -> orders.Keys | None:
         (options.key_name, keys.read_key(options.key_file)),
         tuple((name, keys.read_key(path))
               for name, path in options.accepted_keys.items()))
+
+
+def certificate_end(conf: cfg.ConfigOpts) -> float | None:
+    """Return when this host's certificate expires, in seconds since 1970.
+
+    :returns: None if there is none, or it cannot be read: what reloads it logs
+        why
+    """
+    path = conf.data_plane.tls_cert_file
+    if not path:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(pathlib.Path(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found.not_valid_after_utc.timestamp()
 
 
 class Identity:

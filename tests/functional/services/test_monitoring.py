@@ -38,6 +38,8 @@ REPOSITORY, HOST = 'hub', 'host-1'
 # Only where there are such images, jobs and tasks.
 EVENTS = {'diffcache_pending_images', 'diffcache_precache_jobs',
           'diffcache_version_tasks',
+          # Only with TLS.
+          'diffcache_cert_expiry_timestamp_seconds',
           # Known once enough bytes came.
           'diffcache_repository_rate_bytes_per_second',
           # Of a plan; none is computed here.

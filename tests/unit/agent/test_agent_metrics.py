@@ -11,6 +11,8 @@
 #    under the License.
 """What monitoring reads of an agent."""
 
+import pathlib
+import time
 from unittest import mock
 import uuid
 
@@ -19,11 +21,13 @@ import prometheus_client
 from diffcache_openstack.agent import agent_metrics
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import volume_moves
+from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versioned
 from diffcache_openstack.runtime import metrics
 from diffcache_openstack.sites import views
 from tests import base
+from tests import certificates
 
 _MOST = agent_metrics._MOST_REASONS
 
@@ -115,6 +119,29 @@ class ScrubValuesTest(base.TestCase):
                 ('damaged_delivered_objects', 1)):
             self.assertEqual(value, registry.get_sample_value(
                 f'diffcache_{name}'), name)
+
+
+class CertificateValuesTest(base.TestCase):
+
+    def value(self, **files):
+        conf = opts.new_config()
+        for name, path in files.items():
+            conf.set_override(name, path, 'data_plane')
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.Collector(
+            lambda values: agent_metrics.certificate_values(values, conf)))
+        return registry.get_sample_value(
+            'diffcache_cert_expiry_timestamp_seconds')
+
+    def test_its_end(self):
+        files = certificates.Authority(self.directory).issue('h1', days=3)
+        end = self.value(**files) - time.time()
+        self.assertEqual(3, round(end / 86400))
+
+    def test_what_is_not_there_has_none(self):
+        files = certificates.Authority(self.directory).issue('h1')
+        pathlib.Path(files['tls_cert_file']).write_text('-')
+        self.assertEqual([None, None], [self.value(), self.value(**files)])
 
 
 class VersionValuesTest(base.TestCase):
