@@ -287,7 +287,7 @@ class Driver(base.Driver):
             file.seek(0)
             try:
                 self._agent.client.give_file(image_id, file, length)
-            except exceptions.DiffCacheError as error:
+            except (exceptions.DiffCacheError, OSError) as error:
                 LOG.warning('Could not cache image %s after its download: %s',
                             image_id, error)
                 self._agent.fell_back(image_id, type(error).__name__, error)

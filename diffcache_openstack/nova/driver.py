@@ -13,6 +13,7 @@
 
 import collections.abc
 import contextlib
+import functools
 import logging
 import os
 import pathlib
@@ -154,27 +155,12 @@ class LibvirtDriver(volumes_driver.VolumesDriver):
                        source_format: str, image_format: str,
                        image_meta: typing.Any) -> None:
         """Write the root disk of a running server to a file."""
-        if self._snapshots is None \
-                or not self._may_quiesce(instance, image_meta) \
-                or not self._snapshots.write(instance, disk_path, out_path,
-                                             image_format):
+        if self._snapshots is None or not self._snapshots.write(
+                instance, disk_path, out_path, image_format,
+                image_meta.properties.get('os_require_quiesce', False)):
             super()._live_snapshot(context, instance, guest, disk_path,
                                    out_path, source_format, image_format,
                                    image_meta)
-
-    def _may_quiesce(self, instance: typing.Any, image_meta: typing.Any
-                     ) -> bool:
-        """Return whether a server can be quiesced, where its image wants it.
-
-        If not, Nova says so by itself.
-        """
-        if not image_meta.properties.get('os_require_quiesce', False):
-            return True
-        try:
-            self._can_quiesce(instance, image_meta)
-        except nova_exception.NovaException:
-            return False
-        return True
 
     def snapshot(self, context: typing.Any, instance: typing.Any,
                  *args: typing.Any, **kwargs: typing.Any) -> None:
@@ -200,10 +186,30 @@ class LibvirtDriver(volumes_driver.VolumesDriver):
         return super().migrate_disk_and_power_off(context, instance, *args,
                                                   **kwargs)
 
+    def rescue(self, context: typing.Any, instance: typing.Any,
+               *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Start a server with another root disk.
+
+        :raises InstanceNotRescuable: a restore was cut short
+        """
+        _refuse_unfinished(instance, functools.partial(
+            nova_exception.InstanceNotRescuable, instance_id=instance.uuid))
+        super().rescue(context, instance, *args, **kwargs)
+
+    def resume_state_on_host_boot(self, context: typing.Any,
+                                  instance: typing.Any, *args: typing.Any,
+                                  **kwargs: typing.Any) -> None:
+        """Start a server that ran when its host was stopped.
+
+        :raises InstancePowerOnFailure: a restore was cut short
+        """
+        _refuse_unfinished(instance, nova_exception.InstancePowerOnFailure)
+        super().resume_state_on_host_boot(context, instance, *args, **kwargs)
+
     def _create_guest(self, context: typing.Any, xml: str,
                       instance: typing.Any, *args: typing.Any,
                       **kwargs: typing.Any) -> typing.Any:
-        """Start a server: a new, a rescued or an evacuated one, too.
+        """Start a server, in whatever way: one that is evacuated, too.
 
         :raises InstancePowerOnFailure: a restore was cut short
         """

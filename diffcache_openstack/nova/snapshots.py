@@ -16,6 +16,7 @@ import pathlib
 import typing
 
 from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import tallies
 import nova.conf
 from nova.virt.libvirt import utils as libvirt_utils
@@ -42,12 +43,13 @@ class Snapshots:
         self._stall_timeout = stall_timeout
 
     def write(self, instance: typing.Any, disk: str, output: str,
-              image_format: str) -> bool:
+              image_format: str, quiesced: bool = False) -> bool:
         """Save a server as a version, and write one of its disks to a file.
 
         :param instance: Nova's
         :param disk: absolute path of the disk
         :param output: absolute path
+        :param quiesced: the guest has to be
         :returns: False if Nova has to make the file, which is logged and
             counted
         """
@@ -60,6 +62,9 @@ class Snapshots:
             written = self._client.write_server_image(instance.uuid, {
                 'project_id': instance.project_id, 'disk': disk,
                 'output': plain, 'format': image_format}, self._stall_timeout)
+            if quiesced and not written['quiesced']:
+                raise exceptions.ServiceUnavailable(
+                    'its guest was not quiesced')
             if compresses:
                 libvirt_utils.extract_snapshot(plain, _QCOW2, output, _QCOW2)
                 pathlib.Path(plain).unlink()

@@ -63,8 +63,9 @@ class AbsentImages:
         now = self._clock()
         hidden = {image_id for image_id, visibility in known.items()
                   if visibility in _HIDDEN}
-        # Without its role the user has none of other projects in its list.
-        may_see = len(hidden) < 2 or not hidden <= missing
+        # Without its role the user has only those of its own project in its
+        # list, which should have none.
+        may_see = not hidden or not hidden <= missing
         with self._lock:
             self._since = {image_id: self._since.get(image_id, now)
                            for image_id in missing}

@@ -78,8 +78,8 @@ class PatchMaker:
         self._pairs_changed = threading.Condition()
         self._pairs_under_way: set[Pair] = set()
         self._rounds = threads.Rounds(
-            'patches', self.make_missing, options.scan_interval,
-            'Could not create patches', exceptions.RetryableError)
+            'patches', self._make_round, options.scan_interval,
+            'Could not create patches')
 
     def start(self) -> None:
         """Start to create patches, in a thread."""
@@ -93,6 +93,15 @@ class PatchMaker:
         """End; what is being created is given up, and begun anew later."""
         self._repository.interrupt()
         self._rounds.stop()
+
+    def _make_round(self) -> None:
+        try:
+            self.make_missing()
+        except exceptions.Interrupted:
+            pass
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not create patches, will retry in %g s: %s',
+                        self._options.scan_interval, error)
 
     def make_missing(self) -> int:
         """Create patches that the conductor requests, until there are none.

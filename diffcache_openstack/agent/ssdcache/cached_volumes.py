@@ -732,7 +732,7 @@ class CachedVolumes:
     def _settle_alone(self, name: str, state: engines.State) -> None:
         try:
             self._write_back.settle(name, state)
-        except control.CacheSlow as error:
+        except (control.CacheSlow, engines.VolumeRefused) as error:
             LOG.warning('Volume %s stays noted as one in write-back: %s',
                         name, error)
 

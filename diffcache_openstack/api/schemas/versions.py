@@ -163,8 +163,7 @@ _POLICY_VALUES = {
     'on_delete': {**common.BOOLEAN, 'description':
                   'Save the server before it is deleted.'},
     'required': {**common.BOOLEAN, 'description':
-                 'Refuse to shut down or delete a server that could not'
-                 ' be saved.'},
+                 'Refuse to delete a server that could not be saved.'},
     'volumes': {**common.BOOLEAN, 'description':
                 'Save the volumes of servers too, at the times of the'
                 ' schedule (default: true).'},

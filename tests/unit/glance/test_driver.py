@@ -22,6 +22,7 @@ from unittest import mock
 from diffcache_openstack.common import config_hook
 from diffcache_openstack.common import exceptions
 from tests import base
+from tests import waiting
 
 IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
 DATA = bytes(range(256)) * 100
@@ -149,9 +150,10 @@ class DriverTest(base.TestCase):
         may_end, given = threading.Event(), self.agent.give_file
 
         def give(*arguments):
-            may_end.wait()
+            may_end.wait(waiting.SECONDS)
             given(*arguments)
 
+        self.addCleanup(may_end.set)
         self.agent.give_file = give
         with self.driver.open_for_write(IMAGE) as file:
             file.write(DATA)

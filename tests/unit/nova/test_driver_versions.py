@@ -47,7 +47,8 @@ class HooksTest(test_driver.DriverTest):
         self.patch(driver.local_client, 'LocalClient',
                    return_value=self.agent)
         for name in ('power_off', 'power_on', 'reboot', 'destroy', 'snapshot',
-                     'migrate_disk_and_power_off', '_create_guest'):
+                     'migrate_disk_and_power_off', '_create_guest', 'rescue',
+                     'resume_state_on_host_boot'):
             self.patch(libvirt_driver.LibvirtDriver, name,
                        side_effect=lambda *_, name=name: self.order.append(
                            name))
@@ -146,6 +147,13 @@ class HooksTest(test_driver.DriverTest):
             self.assertRaises(
                 exception.InstancePowerOnFailure, self.driver._create_guest,
                 None, '<domain/>', self.instance)
+            self.assertRaises(
+                exception.InstanceNotRescuable, self.driver.rescue, None,
+                self.instance, None, None, 'password', None)
+            self.assertRaises(
+                exception.InstancePowerOnFailure,
+                self.driver.resume_state_on_host_boot, None, self.instance,
+                None)
             self.assertEqual(['power_on', 'reboot'], self.order)
             (folder / 'disk.rollback').unlink()
             self.driver.migrate_disk_and_power_off(

@@ -97,7 +97,7 @@ class CreatePolicy(commands.ShowOne):
         cli.Argument('--on-delete', action='store_true',
                      help='Save the server before it is deleted'),
         cli.Argument('--required', action='store_true',
-                     help='Refuse to shut down or delete a server that could'
+                     help='Refuse to delete a server that could'
                           ' not be saved'),
         cli.Argument('--without-volumes', action='store_true',
                      help='Save only the disks of servers, and not their'

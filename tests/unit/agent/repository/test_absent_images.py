@@ -64,6 +64,8 @@ class TestAbsentImages(base.TestCase):
         self.assertEqual(set(), self.absent.update(hidden.keys(), known))
         self.assertEqual(hidden.keys(), self.absent.report().keys())
         self.assertEqual({'p'}, self.absent.update({'p'}, known))
+        self.assertEqual(set(), self.absent.update(
+            {'p'}, public(100) | {'p': 'private'}))
 
     def test_one_that_is_returned(self):
         self.absent.update({'a', 'b'}, public(2))
