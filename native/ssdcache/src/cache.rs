@@ -125,6 +125,8 @@ pub struct Cache {
     /// Reads of pieces, and those that were not as expected.
     ring_reads: AtomicU64,
     ring_refused: AtomicU64,
+    /// Blocks that the device did not return.
+    unreadable: AtomicU64,
     /// Tell which origins the device may have newer blocks of.
     unsaved: Option<Notes>,
     /// Tell what origins lost.

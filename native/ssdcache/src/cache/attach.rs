@@ -65,6 +65,7 @@ impl Cache {
             pace: Pace::default(),
             ring_reads: AtomicU64::default(),
             ring_refused: AtomicU64::default(),
+            unreadable: AtomicU64::default(),
             note_failure: Box::new(|_| Ok(())),
             unsaved: None,
             loss_notes: None,

@@ -151,7 +151,7 @@ impl Cache {
         if self.pace.is_slow() {
             if let Err(error) = self.probe() {
                 // Blocks that their origins lack may be read of it.
-                return log::warn!("Could not read a block from the cache device: {error}");
+                return self.note_unreadable(&error);
             }
         }
         let Some(change) = self.pace.judge() else {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use diffcache_partitions::{Block, Slot};
@@ -215,6 +216,16 @@ impl Cache {
         Ok(())
     }
 
+    /// Logs that the device did not return a block: of one that dies not each of many.
+    pub(super) fn note_unreadable(&self, error: &io::Error) {
+        let count = self.unreadable.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            log::warn!(
+                "Could not read a block from the cache device, {count} since the start: {error}"
+            );
+        }
+    }
+
     /// Reads a cached block, from the origin if its data are not what was written.
     pub(super) fn read_cached(
         &self,
@@ -233,7 +244,7 @@ impl Cache {
                 return Ok(());
             }
             if let Err(error) = &read {
-                log::warn!("Could not read a block from the cache device: {error}");
+                self.note_unreadable(error);
             }
             match self.replaced(volume, block, (slot, expected))? {
                 Some(other) => (slot, expected) = other,

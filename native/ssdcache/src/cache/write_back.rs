@@ -277,7 +277,7 @@ impl Cache {
     fn read_dirty(&self, volume: &Volume, dirty: &DirtyBlock, into: &mut [u8]) -> io::Result<bool> {
         let read = self.device.read_data(into, dirty.slot);
         if let Err(error) = &read {
-            log::warn!("Could not read a block from the cache device: {error}");
+            self.note_unreadable(error);
         }
         if read.is_ok() && checksum(into) == dirty.checksum {
             return Ok(true);
