@@ -17,6 +17,7 @@ for good, and before it imports anything else.
 
 import cinder.tests.unit  # noqa: F401 (patches)
 
+import contextlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import types  # noqa: E402
@@ -80,13 +81,17 @@ class TestHub(needs.CinderTest):
         driver = backup.VersionStoreDriver(
             types.SimpleNamespace(request_id=None))
         driver.get_metadata = lambda _volume_id: ''
+        self.patch(backup.volume_utils, 'notify_about_backup_usage',
+                   lambda *_, **__: None)
         volume = self.directory / 'volume'
         volume.write_bytes(b'data')
         hub.start()
         with volume.open('rb') as stream:
             driver.backup(types.SimpleNamespace(
                 id='322bde76-949e-4c77-a812-310ab1466fc5', volume_id='v',
-                project_id='p', display_name=None), tpool.Proxy(stream))
+                project_id='p', display_name=None, status='creating',
+                as_read_deleted=contextlib.nullcontext,
+                refresh=lambda: None), tpool.Proxy(stream))
         hub.end()
         self.assertEqual(b'data', agent.read)
         self.assertEqual(1, hub.waits)

@@ -325,7 +325,7 @@ class IngestTest(base.TestCase):
 
     def test_an_image_that_only_a_list_lacks_stays(self):
         """A list is no proof: the image itself is asked for."""
-        self.source.put('image', image_services.RAW)
+        self.source.put('image', image_services.RAW, visibility='public')
         self.look()
         self.source.images = lambda: []
         self.handle_all()
