@@ -124,7 +124,9 @@ class Processes:
         child = self._children.get(name)
         if child is not None:
             child.poll()
-        alive = start_time(record['pid']) == record['start_time']
+        # One that ended before it was recorded has no time.
+        started = start_time(record['pid'])
+        alive = started is not None and started == record['start_time']
         return record['pid'] if alive else None
 
     def names(self) -> list[str]:
@@ -238,7 +240,8 @@ class Processes:
     def _end(self, pids: list[int], number: int = signal.SIGTERM
              ) -> set[int]:
         """End processes; returns those that had to be killed."""
-        left = {pid: start_time(pid) for pid in pids}
+        left = {pid: started for pid in pids
+                if (started := start_time(pid)) is not None}
         for attempt, chosen in enumerate((number, signal.SIGKILL)):
             killed = set(left) if attempt else set()
             for pid in left:

@@ -11,6 +11,7 @@
 #    under the License.
 """Daemons are started once, found again, restarted and ended by pid."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -123,6 +124,23 @@ while True:
                         ready=lambda: False))
         self.assertIn('one has ended', str(error))
         self.assertIn('no such thing', str(error))
+
+    def test_one_that_ends_before_it_is_recorded(self):
+        # Regression: it was waited for until the time was up, and could not
+        # be ended.
+        find = processes.start_time
+
+        def find_when_ended(pid):
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            return find(pid)
+
+        self.patch(processes, 'start_time', find_when_ended)
+        error = self.assertRaises(
+            errors.OpenStackError, self.ensure,
+            self.daemon('raise SystemExit("no such thing")',
+                        ready=lambda: False))
+        self.assertIn('one has ended', str(error))
 
     def test_another_process_with_that_pid_is_not_ours(self):
         record = self.layout.folder('run') / 'one.json'
