@@ -77,16 +77,19 @@ class PatchMaker:
         self._making = threading.Lock()
         self._pairs_changed = threading.Condition()
         self._pairs_under_way: set[Pair] = set()
+        # Before something changed, the conductor may not know this host.
+        self._has_begun = False
         self._rounds = threads.Rounds(
             'patches', self._make_round, options.scan_interval,
             'Could not create patches')
 
     def start(self) -> None:
-        """Start to create patches, in a thread."""
+        """Start to create patches, in a thread, after the first wake."""
         self._rounds.start()
 
     def wake(self) -> None:
         """Look for missing patches now."""
+        self._has_begun = True
         self._rounds.wake()
 
     def stop(self) -> None:
@@ -95,6 +98,8 @@ class PatchMaker:
         self._rounds.stop()
 
     def _make_round(self) -> None:
+        if not self._has_begun:
+            return
         try:
             self.make_missing()
         except exceptions.Interrupted:

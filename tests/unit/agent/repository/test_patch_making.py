@@ -242,6 +242,14 @@ class PatchMakerTest(repositories.RepositoryCase):
         self.assertEqual([], self.repository.patches())
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
 
+    def test_nothing_is_asked_before_something_changed(self):
+        # Regression: the conductor does not know a host that is starting.
+        self.maker._make_round()
+        self.assertEqual([], self.catalogue.terms)
+        self.repository.look()
+        self.maker._make_round()
+        self.assertEqual(1, len(self.catalogue.terms))
+
     def test_runs_in_the_background_when_something_is_registered(self):
         self.maker.start()
         self.addCleanup(self.maker.stop)
