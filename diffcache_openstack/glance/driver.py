@@ -233,8 +233,8 @@ class Driver(base.Driver):
                        ) -> collections.abc.Iterator[typing.BinaryIO]:
         """Write what is read from the store to a file for the agent.
 
-        Whoever downloads the image has all of it then, and is not kept: the
-        agent gets the file from a thread.
+        The client that downloads the image has all of it before the agent
+        gets the file, from a thread.
         """
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(self._fills.begin(image_id))
@@ -280,9 +280,9 @@ class Driver(base.Driver):
         return (known['cached'] or known['file_arriving'] or known['planned']
                 or known['file_wan_bytes'] <= known['file_size'])
 
-    def _hand_over(self, image_id, file, until_then):
-        """Give the agent a file, and then end what goes on until then."""
-        with until_then:
+    def _hand_over(self, image_id, file, download):
+        """Give the agent a file, and then end its download."""
+        with download:
             length = file.tell()
             file.seek(0)
             try:

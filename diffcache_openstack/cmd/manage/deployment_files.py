@@ -268,7 +268,7 @@ def _repository(deployment: Deployment) -> Groups:
 _COMPUTE: Groups = {'agent': {
     'cache_capacity': '50GB', 'socket_group': 'diffcache-nova',
     'output_directories': '/var/lib/nova/instances'},
-    # Nobody was asked for the rate of the link.
+    # The rate of the link is not among the questions.
     'fill': {'# Bytes per second that fills of the cache may take of the link;'
              ' without a limit:\n#max_rate': '2MB'}}
 # What nova.conf of a compute host has besides.

@@ -20,6 +20,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import views
 from tests.unit.agent import fakes
 from tests.unit.agent.repository import repositories
+from tests import waiting
 
 BASE, TARGET = repositories.BASE, repositories.TARGET
 ID = repositories.ID
@@ -88,7 +89,8 @@ class RepositoryTest(repositories.RepositoryCase):
         thread = threading.Thread(target=self.repository.announce_in_time)
         thread.start()
         self.repository.interrupt()
-        thread.join()
+        thread.join(waiting.SECONDS)
+        self.assertFalse(thread.is_alive())
 
     def test_known_images_and_patches_are_not_reported_again(self):
         self.register_both()

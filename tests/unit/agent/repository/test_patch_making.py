@@ -254,7 +254,8 @@ class PatchMakerTest(repositories.RepositoryCase):
         self.maker.start()
         self.addCleanup(self.maker.stop)
         self.register_both()
-        waiting.until(lambda: len(self.repository.patches()) == 2, 'patches')
+        self.assertTrue(waiting.until(
+            lambda: len(self.repository.patches()) == 2, 'patches'))
 
     def test_an_image_is_deleted_while_its_patch_is_hashed(self):
         """The patch stayed, with data of an image that was withdrawn."""
