@@ -303,11 +303,16 @@ def _rates(text: str) -> rates.Rates:
     :raises ArgumentTypeError: they cannot be enforced
     """
     pairs = [] if text == 'none' else text.split(',')
+    found: dict[str, int] = {}
     try:
-        found = {name: int(number) for name, number in (
-            pair.split('=') for pair in pairs)}
+        for name, _equals, number in (pair.partition('=') for pair in pairs):
+            if not (number.isascii() and number.isdigit()):
+                raise exceptions.InvalidInput(
+                    f'{number!r} is no number; give NAME=NUMBER, such as'
+                    f' total_iops_sec=500')
+            found[name] = int(number)
         rates.check(found)
-    except (ValueError, exceptions.InvalidInput) as error:
+    except exceptions.InvalidInput as error:
         raise argparse.ArgumentTypeError(f'{text!r}: {error}') from error
     return found
 

@@ -165,6 +165,7 @@ class TestControl(SsdcacheTest):
             code, _out, err = self.run_command(
                 'set', 'v', '--control', 'c', '--rates', text)
             self.assertEqual(2, code, err)
+            self.assertNotIn('invalid literal', err)
 
     def test_table(self):
         with mock.patch('diffcache_openstack.ssdcache.control.send',
