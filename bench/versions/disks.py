@@ -48,6 +48,21 @@ def states(run: runs.Run) -> list[pathlib.Path]:
     return found
 
 
+def one(run: runs.Run) -> pathlib.Path:
+    """Return the raw disk that a run has; makes a tiny one with --quick.
+
+    :raises BenchError: there is none
+    """
+    disk = run.options.disk
+    if disk is None and run.quick:
+        disk = run.work / 'disk'
+        noise = random.Random(1)
+        disk.write_bytes(b''.join(block(noise) for _ in range(_QUICK_BLOCKS)))
+    if disk is None:
+        raise errors.BenchError('give --disk, a raw disk')
+    return disk
+
+
 def block(noise: random.Random) -> bytes:
     """Return a block that zstd makes about half as long."""
     data = noise.randbytes(BLOCK // 2)

@@ -16,7 +16,6 @@ disk. All are measured in turns, and the disk is read from memory.
 """
 
 import os
-import random
 import shutil
 
 from bench.harness import errors
@@ -34,13 +33,7 @@ def first(run: runs.Run) -> None:
 
     :raises BenchError: there is no disk, or the restored one is another
     """
-    disk = run.options.disk
-    if disk is None and run.quick:
-        disk = run.work / 'disk'
-        noise = random.Random(1)
-        disk.write_bytes(b''.join(disks.block(noise) for _ in range(512)))
-    if disk is None:
-        raise errors.BenchError('give --disk, a raw disk')
+    disk = disks.one(run)
     store, output = run.work / 'store', run.work / 'output'
     words = '--store', f'file://{store.resolve()}'
 

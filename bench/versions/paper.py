@@ -96,14 +96,11 @@ def save_and_restore(run: runs.Run, start: pathlib.Path, text: str) -> dict:
 
 
 def hundred(run: runs.Run) -> None:
-    """Save many versions of a disk, with each alpha."""
-    start = run.options.disk
-    if start is None and run.quick:
-        start = run.work / 'start'
-        noise = random.Random(2)
-        start.write_bytes(b''.join(disks.block(noise) for _ in range(256)))
-    if start is None:
-        raise errors.BenchError('give --disk, a raw disk to start from')
+    """Save many versions of a disk, with each alpha.
+
+    :raises BenchError: there is no disk to start from
+    """
+    start = disks.one(run)
     rows = []
     for text in run.options.alpha:
         found = run.keep(f'alpha {text}', lambda text=text: save_and_restore(

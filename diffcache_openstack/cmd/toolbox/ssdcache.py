@@ -302,19 +302,16 @@ def _rates(text: str) -> rates.Rates:
 
     :raises ArgumentTypeError: they cannot be enforced
     """
-    pairs = [] if text == 'none' else text.split(',')
-    found: dict[str, int] = {}
+    specs = {} if text == 'none' else dict(
+        pair.partition('=')[::2] for pair in text.split(','))
     try:
-        for name, _equals, number in (pair.partition('=') for pair in pairs):
-            if not (number.isascii() and number.isdigit()):
-                raise exceptions.InvalidInput(
-                    f'{number!r} is no number; give NAME=NUMBER, such as'
-                    f' total_iops_sec=500')
-            found[name] = int(number)
-        rates.check(found)
+        for name in specs.keys() - set(rates.NAMES):
+            raise exceptions.InvalidInput(
+                f'there is no limit {name!r}; give NAME=NUMBER, such as'
+                f' total_iops_sec=500')
+        return rates.parse(specs)
     except exceptions.InvalidInput as error:
         raise argparse.ArgumentTypeError(f'{text!r}: {error}') from error
-    return found
 
 
 def _given(args: argparse.Namespace) -> dict[str, typing.Any]:

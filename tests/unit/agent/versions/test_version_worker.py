@@ -509,13 +509,18 @@ class TestStore(WorkerTest):
         return sorted(path.name for path in (
             self.directory / store).glob('p/[!.]*'))
 
-    def test_what_is_refused_is_reported_before_the_next_attempt(self):
+    def save_what_is_refused(self):
+        """Save to the inbox, and damage what is there; return the version."""
         self.use_inbox(False)
         self.write('write -P 7 2M 4k')
         saved = self.save()
         [pack] = (self.directory / 'inbox' / 'p').glob('pack-*')
         pack.write_bytes(b'junk')
         self.use_inbox(True)
+        return saved
+
+    def test_what_is_refused_is_reported_before_the_next_attempt(self):
+        saved = self.save_what_is_refused()
         reports = []
 
         def wait(seconds):
@@ -537,12 +542,7 @@ class TestStore(WorkerTest):
         self.save()
         self.use_inbox(True)
         self.do(versions.ACCEPT)
-        self.use_inbox(False)
-        self.write('write -P 7 2M 4k')
-        saved = self.save()
-        [pack] = (self.directory / 'inbox' / 'p').glob('pack-*')
-        pack.write_bytes(b'junk')
-        self.use_inbox(True)
+        saved = self.save_what_is_refused()
         with mock.patch.object(version_worker, '_WAITS_SECONDS', (0.0,)):
             report = json.loads(self.do(versions.PRUNE).result)
         self.assertEqual([saved.disks[0].version], report['refused'])
